@@ -1,0 +1,152 @@
+"""What several commands share: the spec of a file, tables, a progress bar, settings from flags."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Protocol
+
+import click
+import orjson
+
+from stream_agg.errors import ConfigError
+from stream_agg.spec import SessionSpec
+from stream_agg.worker.settings import Settings
+
+
+class Progress(Protocol):
+    """Told how many more rows are done."""
+
+    def __call__(self, rows: int) -> None: ...
+
+
+def settings_of(**flags: Any) -> Settings:
+    """Settings of the environment and these flags."""
+    return Settings.from_env(os.environ, **flags)
+
+
+def read_json(path: Path) -> Any:
+    """The JSON value of a file; `ConfigError` names the file."""
+    try:
+        return orjson.loads(path.read_bytes())
+    except OSError as e:
+        raise ConfigError(f"{path}: {e.strerror}") from e
+    except orjson.JSONDecodeError as e:
+        raise ConfigError(f"{path}: not JSON: {e}") from None
+
+
+def overrides(pairs: Sequence[str]) -> dict[str, Any]:
+    """`name=value` pairs, the value as JSON or else as text."""
+    found: dict[str, Any] = {}
+    for pair in pairs:
+        name, equals, text = pair.partition("=")
+        if not equals:
+            raise ConfigError(f"--set {pair!r}: expected name=value, such as gamma=4")
+        try:
+            found[name] = orjson.loads(text)
+        except orjson.JSONDecodeError:
+            found[name] = text
+    return found
+
+
+def payoffs(actions: Sequence[str]) -> dict[str, list[float]]:
+    """`NAME=U0,U1` options as the spec's actions."""
+    found = {}
+    for text in actions:
+        name, _, pair = text.rpartition("=")
+        try:
+            u0, u1 = map(float, pair.split(","))
+        except ValueError:
+            raise ConfigError(f"--action {text!r}: expected NAME=U0,U1, the payoffs in state 0 and 1") from None
+        found[name] = [u0, u1]
+    return found
+
+
+def file_spec(
+    path: Path, experts: Sequence[str], levels: int | None, actions: Sequence[str], session: str | None
+) -> dict[str, Any]:
+    """The spec of a bare file: every column an expert, states fed back as they become known."""
+    if levels is None or not actions:
+        raise ConfigError("give --spec FILE, or --levels 11 and at least one --action NAME=U0,U1")
+    return {
+        "session": session or path.name.split(".")[0],
+        "experts": {name: {"levels": levels} for name in experts},
+        "actions": payoffs(actions),
+        "feedback": "state",
+        "policy": "robust",
+    }
+
+
+@contextmanager
+def progress_bar(length: int, label: str, hidden: bool) -> Iterator[Progress]:
+    """A bar with rate and time left, on the error stream of a terminal."""
+    started, done = time.monotonic(), 0
+
+    def rate(_: Any) -> str:
+        return f"{done / max(time.monotonic() - started, 1e-9):,.0f} rows/s"
+
+    stream = click.get_text_stream("stderr")
+    if hidden or not stream.isatty():
+        yield lambda rows: None
+        return
+    with click.progressbar(
+        length=length, label=label, file=stream, show_eta=True, show_pos=True, item_show_func=rate
+    ) as bar:
+
+        def more(rows: int) -> None:
+            nonlocal done
+            done += rows
+            bar.update(rows, rows)
+
+        yield more
+
+
+def regret_table(reports: Sequence[Mapping[str, Any]]) -> str:
+    """Final reports as a table: one line a session."""
+    head = (
+        "session", "rounds", "robust regret", "per round", "bound", "states", "payoff", "best expert", "contextual"
+    )  # fmt: skip
+    rows = [head]
+    for report in reports:
+        robust, real = report["robust"], report["realized"]
+        rounds = max(report["round"], 1)
+        rows.append(
+            (
+                report["session"],
+                f"{report['round']:,}",
+                f"{robust['regret']:,.2f}",
+                f"{robust['regret'] / rounds:.4f}",
+                f"{robust['bound']:,.0f}",
+                f"{real['states']:,}",
+                _number(real["payoff"]),
+                _number(real["optimal_in_hindsight"]),
+                _number(real["contextual"]),
+            )
+        )
+    return columns(rows)
+
+
+def columns(rows: Sequence[Sequence[str]]) -> str:
+    """Aligned columns: the first to the left, the others to the right, a rule below the head."""
+    widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
+    lines = [
+        "  ".join(
+            cell.ljust(w) if i == 0 else cell.rjust(w) for i, (cell, w) in enumerate(zip(row, widths, strict=True))
+        )
+        for row in rows
+    ]
+    return "\n".join([lines[0], "  ".join("-" * w for w in widths), *lines[1:]])
+
+
+def spec_of(value: Any, changes: Mapping[str, Any], session: str | None) -> SessionSpec:
+    """The spec with `--set` and `--session` applied; `SpecError` lists every fault."""
+    if isinstance(value, dict):
+        value = {**value, **changes, **({"session": session} if session else {})}
+    return SessionSpec.from_dict(value)
+
+
+def _number(x: float | None) -> str:
+    return "-" if x is None else f"{x:,.2f}"

@@ -1,0 +1,131 @@
+"""`stream-agg replay`: a file of forecasts through the engine, or through Kafka and Redis."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import ExitStack
+from pathlib import Path
+
+import click
+import orjson
+
+from stream_agg.cli.common import file_spec, overrides, progress_bar, read_json, regret_table, settings_of, spec_of
+from stream_agg.errors import ConfigError
+from stream_agg.events import parse_duration
+from stream_agg.replay import files, kafka
+from stream_agg.replay.files import Outcome
+from stream_agg.replay.local import deployment
+from stream_agg.replay.source import Source
+from stream_agg.spec import SessionSpec
+
+EXAMPLES = """
+\b
+Examples:
+  stream-agg replay rain.csv --levels 11 --action stay=1,0 --action prepare=0,3 --out report
+  stream-agg replay flu.csv.gz --spec flu.json --delay P7D --set gamma=4
+  stream-agg replay rain.csv --spec rain.json --through-kafka --embedded
+"""
+
+
+@click.command(epilog=EXAMPLES)
+@click.argument("source", type=click.Path(path_type=Path))
+@click.option("--spec", "spec_file", type=click.Path(path_type=Path), help="Session spec (JSON).")
+@click.option("--levels", type=int, help="Without --spec: how many equally spaced levels every expert has.")
+@click.option("--action", "actions", multiple=True, metavar="NAME=U0,U1", help="Without --spec: an action's payoffs.")
+@click.option("--session", help="Session id; default: the spec's, or the file's name.")
+@click.option("--set", "changes", multiple=True, metavar="NAME=VALUE", help="What-if: another value in the spec.")
+@click.option("--delay", default="P0D", show_default=True, help="How long after its row an outcome becomes known.")
+@click.option("--out", type=click.Path(path_type=Path), help="Folder for actions.jsonl, regret.jsonl, report.html.")
+@click.option(
+    "--through-kafka", is_flag=True, help="Feed the topics of a deployment and collect what its worker gives."
+)
+@click.option("--embedded", is_flag=True, help="With --through-kafka: bring broker, Redis and worker along.")
+@click.option("--brokers", help="With --through-kafka: Kafka bootstrap servers (STREAM_AGG_BROKERS).")
+@click.option("--redis-url", help="With --through-kafka: where the worker keeps its state (STREAM_AGG_REDIS_URL).")
+@click.option("--dry-run", is_flag=True, help="Read and check everything, decide nothing.")
+@click.option("--json", "as_json", is_flag=True, help="Print the final report as JSON.")
+def replay(
+    source: Path,
+    spec_file: Path | None,
+    levels: int | None,
+    actions: tuple[str, ...],
+    session: str | None,
+    changes: tuple[str, ...],
+    delay: str,
+    out: Path | None,
+    through_kafka: bool,
+    embedded: bool,
+    brokers: str | None,
+    redis_url: str | None,
+    dry_run: bool,
+    as_json: bool,
+) -> None:
+    """Replay SOURCE, a CSV or JSONL file of forecasts with outcomes, gzipped or plain.
+
+    The CSV header is event_id,time,outcome and one column per expert; an empty cell is a silent expert or an unknown
+    outcome. Rows of equal time are all decided before any of their outcomes is revealed.
+    """
+    try:
+        delay_us = parse_duration(delay)
+    except ValueError as e:
+        raise ConfigError(f"--delay: {e}") from None
+    if not through_kafka and (embedded or brokers or redis_url):
+        raise ConfigError("--embedded, --brokers and --redis-url go with --through-kafka")
+    data = Source(source)
+    bare = read_json(spec_file) if spec_file else file_spec(source, data.experts, levels, actions, session)
+    spec = spec_of(bare, overrides(changes), session)
+    _compare_columns(spec, data)
+    rows = data.count()
+    if through_kafka or dry_run:  # what is in a topic stays there: the whole file must be right first
+        for _ in data.rows():
+            pass
+    if dry_run:
+        click.echo(
+            f"{rows:,} rows, {len(data.experts)} experts; session {spec.session!r} is valid; nothing was decided"
+        )
+        return
+    with progress_bar(rows, "replay", hidden=as_json) as progress:
+        if through_kafka:
+            with ExitStack() as stack:
+                settings = settings_of(brokers=brokers, redis_url=redis_url)
+                if embedded:
+                    settings = stack.enter_context(deployment(settings))
+                outcome = asyncio.run(kafka.replay(data, spec, delay_us, settings, out, progress))
+        else:
+            outcome = files.replay(data, spec, delay_us, out, progress)
+    _report(outcome, spec, out, as_json)
+
+
+def _compare_columns(spec: SessionSpec, data: Source) -> None:
+    missing = [name for name in spec.experts if name not in data.experts]
+    if missing:
+        raise ConfigError(f"{data.path}: no column for expert {', '.join(missing)}; it has {', '.join(data.experts)}")
+    extra = [name for name in data.experts if name not in spec.experts]
+    if extra:
+        click.echo(f"columns not in the spec are left out: {', '.join(extra)}", err=True)
+
+
+def _report(outcome: Outcome, spec: SessionSpec, out: Path | None, as_json: bool) -> None:
+    final = outcome.final
+    if out is not None:
+        from stream_agg.replay.report import render  # plotly is slow to import
+
+        page = render(f"Replay of {spec.session}", spec.to_dict(), final["round"], outcome.regrets, outcome.calibration)
+        (out / "report.html").write_text(page, encoding="utf-8")
+    if as_json:
+        summary = {**final, "actions": outcome.actions, "refused": outcome.refused, "repeats": outcome.repeats}
+        click.echo(orjson.dumps(summary))
+        return
+    click.echo(regret_table([final]))
+    robust = final["robust"]
+    if robust["epsilon_min"] > 0:
+        click.echo(
+            f"These forecasters cannot all be calibrated within less than {robust['epsilon_min']:.4f} (epsilon_min): "
+            "robust values above contain a penalty for that."
+        )
+    for reason, count in sorted(outcome.refused.items()):
+        click.echo(
+            f"not used: {count:,} x {reason}" + (f" (see {out / 'dead-letters.jsonl'})" if out else ""), err=True
+        )
+    if out is not None:
+        click.echo(f"written to {out}: actions.jsonl, regret.jsonl, report.html")

@@ -1,0 +1,73 @@
+"""`stream-agg worker`: the Faust worker, until it is told to stop."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import signal
+import sys
+from contextlib import ExitStack
+
+import click
+import orjson
+
+from stream_agg.cli.common import settings_of
+from stream_agg.replay.local import servers
+from stream_agg.worker.run import run
+from stream_agg.worker.settings import Settings
+
+EXAMPLES = """
+\b
+Examples:
+  stream-agg worker --embedded
+  STREAM_AGG_BROKERS=kafka:9092 STREAM_AGG_REDIS_URL=redis://redis:6379/0 stream-agg worker
+"""
+
+
+@click.command(epilog=EXAMPLES)
+@click.option("--brokers", help="Kafka bootstrap servers, host:port with commas (STREAM_AGG_BROKERS).")
+@click.option("--redis-url", help="Where the state lives (STREAM_AGG_REDIS_URL).")
+@click.option("--app", help="Name of the deployment: consumer group and key prefix (STREAM_AGG_APP).")
+@click.option("--create-topics", is_flag=True, default=None, help="Create missing topics: for development.")
+@click.option("--rebuild", is_flag=True, default=None, help="Start from the earliest records although Redis is empty.")
+@click.option("--embedded", is_flag=True, help="Bring a broker and a Redis along, in memory: for trying out.")
+@click.option("--print-config", is_flag=True, help="Show every setting, secrets masked, and stop.")
+@click.option("--until-stdin-closes", is_flag=True, hidden=True, help="Stop when the parent is gone.")
+def worker(
+    brokers: str | None,
+    redis_url: str | None,
+    app: str | None,
+    create_topics: bool | None,
+    rebuild: bool | None,
+    embedded: bool,
+    print_config: bool,
+    until_stdin_closes: bool,
+) -> None:
+    """Decide on forecasts and learn from states, from Kafka to Kafka, with the state in Redis."""
+    settings = settings_of(brokers=brokers, redis_url=redis_url, app=app, create_topics=create_topics, rebuild=rebuild)
+    if print_config:
+        click.echo(orjson.dumps(settings.masked(), option=orjson.OPT_INDENT_2))
+        return
+    logging.basicConfig(stream=sys.stderr, level=logging.WARNING, format="%(asctime)s %(levelname)s %(message)s")
+    logging.getLogger("stream_agg").setLevel(logging.INFO)
+    logging.getLogger("stream_agg.worker.batches").setLevel(logging.WARNING)  # mode logs the services there
+    logging.getLogger("stream_agg.worker.app").setLevel(logging.WARNING)
+    for chatty in ("aiokafka", "faust", "mode"):  # what matters of theirs is said by us, once and in words
+        logging.getLogger(chatty).setLevel(logging.CRITICAL)
+    with ExitStack() as stack:
+        if embedded:
+            settings = stack.enter_context(servers(settings))
+            click.echo(f"brokers {settings.brokers}  redis {settings.redis_url}", err=True)
+        asyncio.run(_until_stopped(settings, until_stdin_closes))
+
+
+async def _until_stopped(settings: Settings, until_stdin_closes: bool) -> None:
+    stop, loop = asyncio.Event(), asyncio.get_running_loop()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, stop.set)
+    if until_stdin_closes:
+        reader = asyncio.StreamReader()
+        await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin)
+        waiting = asyncio.create_task(reader.read())
+        waiting.add_done_callback(lambda task: stop.set())
+    await run(settings, stop)

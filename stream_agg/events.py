@@ -1,0 +1,282 @@
+"""Events in and out, as frozen values, and the texts of time. No I/O, no clock, no session here.
+
+Times are integers of microseconds since 1970-01-01T00:00:00Z (`_us` in names); their text is RFC 3339 in UTC.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime, timedelta
+from functools import lru_cache
+from typing import Any, Literal
+
+from stream_agg.errors import EventError, Reason
+
+ID_LENGTH = 512
+"""Longest session or event id, in characters: ids are keys in Redis and Kafka and go into every output."""
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_MICROSECOND = timedelta(microseconds=1)
+_RFC3339 = re.compile(r"\d{4}-\d\d-\d\d[Tt ]\d\d:\d\d:\d\d(\.\d+)?([Zz]|[+-]\d\d:\d\d)", re.ASCII)
+_DURATION = re.compile(
+    r"P(?=.)(?:(?P<weeks>\d+)W)?(?:(?P<days>\d+)D)?"
+    r"(?:T(?=.)(?:(?P<hours>\d+)H)?(?:(?P<minutes>\d+)M)?(?:(?P<seconds>\d+(?:\.\d{1,6})?)S)?)?",
+    re.ASCII,
+)
+
+
+@lru_cache(maxsize=4096)
+def parse_time(text: str) -> int:
+    """Microseconds since the epoch of an RFC 3339 time; `ValueError` says what is wrong.
+
+    >>> parse_time("1970-01-01T01:00:00+00:30")
+    1800000000
+    """
+    if not _RFC3339.fullmatch(text):
+        raise ValueError(f"{text[:40]!r} is not an RFC 3339 time such as 2026-11-21T06:00:00Z")
+    try:
+        return (datetime.fromisoformat(text.upper()) - _EPOCH) // _MICROSECOND
+    except ValueError as e:
+        raise ValueError(f"{text[:40]!r} is not a time: {e}") from e
+
+
+@lru_cache(maxsize=4096)
+def format_time(time_us: int) -> str:
+    """The RFC 3339 text, in UTC, with a fraction only where there is one.
+
+    >>> format_time(1_500_000)
+    '1970-01-01T00:00:01.500000Z'
+    """
+    return (_EPOCH + time_us * _MICROSECOND).isoformat().replace("+00:00", "Z")
+
+
+def parse_duration(text: str) -> int:
+    """Microseconds of an ISO 8601 duration in weeks, days, hours, minutes, seconds; `ValueError` otherwise.
+
+    >>> parse_duration("P1DT12H") // 3_600_000_000
+    36
+    """
+    found = _DURATION.fullmatch(text)
+    if not found:
+        raise ValueError(f"{text[:40]!r} is not a duration such as P7D or PT12H (years and months: write days)")
+    try:
+        return timedelta(**{unit: float(n) for unit, n in found.groupdict().items() if n}) // _MICROSECOND
+    except OverflowError as e:
+        raise ValueError(f"{text[:40]!r} is too long a duration") from e
+
+
+def check_id(value: Any, name: str) -> str:
+    """The id if it is one: text of 1 to 512 characters that UTF-8 can hold; else `EventError`."""
+    if not isinstance(value, str) or not 0 < len(value) <= ID_LENGTH:
+        raise EventError("bad_event", f"{name}: expected text of 1 to {ID_LENGTH} characters, got {_short(value)}")
+    return value
+
+
+def _short(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= 60 else text[:57] + "..."
+
+
+def _time(record: Mapping[str, Any]) -> int:
+    value = record.get("time")
+    if not isinstance(value, str):
+        raise EventError("bad_event", f"time: expected an RFC 3339 text, got {_short(value)}")
+    try:
+        return parse_time(value)
+    except ValueError as e:
+        raise EventError("bad_event", f"time: {e}") from None
+
+
+def _number(value: Any) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool)
+
+
+@dataclass(frozen=True, slots=True)
+class Forecast:
+    """A forecast profile as it was reported: expert -> probability of state 1, or None (silent)."""
+
+    session: str
+    event: str
+    time_us: int
+    forecasts: Mapping[str, float | None]
+
+    @classmethod
+    def from_record(cls, record: Any) -> Forecast:
+        """The checked event of a decoded JSON value; `EventError` names the first fault."""
+        if not isinstance(record, dict):
+            raise EventError("bad_event", f"expected a JSON object, got {_short(record)}")
+        reports = record.get("forecasts")
+        if not isinstance(reports, dict):
+            raise EventError("bad_event", f"forecasts: expected an object of probabilities, got {_short(reports)}")
+        for expert, p in reports.items():
+            if p is not None and not (_number(p) and 0.0 <= p <= 1.0):
+                raise EventError(
+                    "bad_event",
+                    f"forecasts[{_short(expert)}]: expected a probability in [0, 1] or null, got {_short(p)}",
+                )
+        return cls(
+            check_id(record.get("session"), "session"), check_id(record.get("event"), "event"), _time(record), reports
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class State:
+    """What became of an event: its state (0 or 1), or the payoff of the action that was played."""
+
+    session: str
+    event: str
+    time_us: int
+    state: int | None
+    payoff: float | None = None
+
+    @classmethod
+    def from_record(cls, record: Any) -> State:
+        """The checked event of a decoded JSON value; `EventError` names the first fault."""
+        if not isinstance(record, dict):
+            raise EventError("bad_event", f"expected a JSON object, got {_short(record)}")
+        state, payoff = record.get("state"), record.get("payoff")
+        if (state is None) == (payoff is None):
+            raise EventError("bad_event", "expected either a state (0 or 1) or a payoff (a number)")
+        if state is not None and (not _number(state) or state not in (0, 1)):
+            raise EventError("bad_event", f"state: expected 0 or 1, got {_short(state)}")
+        if payoff is not None and not _number(payoff):
+            raise EventError("bad_event", f"payoff: expected a number, got {_short(payoff)}")
+        return cls(
+            check_id(record.get("session"), "session"),
+            check_id(record.get("event"), "event"),
+            _time(record),
+            None if state is None else int(state),
+            None if payoff is None else float(payoff),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class RuleStamp:
+    """Which rule an action was decided by. `gap` per round: no rule is better by more (None: no finite proof)."""
+
+    version: int
+    round: int
+    gap: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Action:
+    """A decision. `strategy` is the mixed action, `action` the one drawn from it, `round` counts from 1."""
+
+    session: str
+    event: str
+    time: str
+    round: int
+    profile: Mapping[str, float | None]
+    action: str
+    strategy: Mapping[str, float]
+    policy: str
+    rule: RuleStamp
+    states_seen: int
+    """State events of the session that were applied before this decision, whatever became of them."""
+    spec_version: int
+    """How many specs the session had accepted before this decision."""
+
+    def to_record(self) -> dict[str, Any]:
+        """The JSON object of the `actions` topic."""
+        return asdict(self)
+
+
+@dataclass(frozen=True, slots=True)
+class RuleRecord:
+    """The rule in force after a solve on `round` rounds. `duals`: expert -> level (as text) -> price lambda.
+
+    `value` and `upper_bound` are per round and contain `penalty`, which is no payoff.
+    """
+
+    session: str
+    time: str
+    version: int
+    round: int
+    duals: Mapping[str, Mapping[str, float]]
+    value: float
+    upper_bound: float
+    gap: float
+    penalty: float
+    exact: bool
+    gamma: float | None
+    """None where calibration is a hard constraint (gamma = inf)."""
+    epsilon: float
+    epsilon_min: float
+
+
+@dataclass(frozen=True, slots=True)
+class Dropped:
+    """A state event that was not learned from. `origin` is what its bringer attached to it, to find it again."""
+
+    session: str
+    event: str
+    reason: Reason
+    detail: str
+    origin: Any
+
+
+@dataclass(frozen=True, slots=True)
+class RobustPart:
+    """Robust regret of what was played in rounds 1..`round` (Definition "Robust Regret" on the empirical counts).
+
+    `value`, `worst_case`, `penalty` are per round, `regret` and `bound` are sums. `value` and `worst_case` both
+    contain `penalty` (gamma times the calibration violation of the worst case): take it off to read a payoff.
+    """
+
+    round: int
+    value: float
+    worst_case: float
+    regret: float
+    bound: float
+    penalty: float
+    exact: bool
+    gamma: float | None
+    epsilon_min: float
+
+
+@dataclass(frozen=True, slots=True)
+class RealizedPart:
+    """What came back so far. Payoffs and regrets are sums over the `states` known rounds.
+
+    `payoff` is that of the drawn actions, `expected_payoff` that of the mixed ones. Where only payoffs are fed back,
+    the benchmarks that need states are None.
+    """
+
+    states: int
+    payoff: float
+    expected_payoff: float | None
+    optimal_in_hindsight: float | None
+    contextual: float | None
+    contextual_regret: float | None
+    bound: float | None
+    """Of the contextual regret; None where the policy in force proves none."""
+
+
+@dataclass(frozen=True, slots=True)
+class ExpertCalibration:
+    """`error`: mean |observed frequency - level| over the known rounds of the expert; `worst_level` adds most to it."""
+
+    error: float
+    worst_level: float
+
+
+@dataclass(frozen=True, slots=True)
+class Regret:
+    """A running report of a session."""
+
+    session: str
+    time: str
+    round: int
+    reason: Literal["solve", "states", "close"]
+    robust: RobustPart
+    realized: RealizedPart
+    calibration: Mapping[str, ExpertCalibration]
+    open: int
+    counts: Mapping[str, int]
+
+    def to_record(self) -> dict[str, Any]:
+        """The JSON object of the `regret` topic."""
+        return asdict(self)

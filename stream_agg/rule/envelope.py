@@ -1,0 +1,97 @@
+"""The action lines of a payoff table: their upper envelope V, its conjugate phi, and best responses to a price.
+
+V(rho) = max_a [(1 - rho) u(a,0) + rho u(a,1)] is convex and piecewise linear on [0, 1];
+phi(s) = min_rho [rho s + V(rho)] is concave and piecewise linear.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+Floats = NDArray[np.float64]
+
+TIE = 1e-8
+"""Prices closer than this to a kink are on it: duals are published rounded (`program.DECIMALS`), sums of up to 64 of
+them are off by less, and mixing two actions by a weight of rounding noise helps nobody."""
+
+
+@dataclass(frozen=True)
+class Envelope:
+    """Segments of V from left to right: `actions[l]` is best on [`ends[l]`, `ends[l+1]`], where V rises by `slopes[l]`.
+
+    `ends` runs from 0 to 1 (length L+1), `slopes` rises strictly (length L); `v0` is V(0).
+    """
+
+    actions: tuple[int, ...]
+    slopes: tuple[float, ...]
+    ends: tuple[float, ...]
+    v0: float
+
+    @property
+    def lengths(self) -> Floats:
+        """Length of every segment, shape (L,)."""
+        return np.diff(np.asarray(self.ends))
+
+    def value(self, rho: Floats) -> Floats:
+        """V at every rho, any shape."""
+        parts = np.minimum(np.asarray(rho)[..., None] - np.asarray(self.ends[:-1]), self.lengths)
+        return self.v0 + np.asarray(np.maximum(parts, 0.0) @ np.asarray(self.slopes))
+
+    def phi(self, s: Floats) -> Floats:
+        """phi at every price s, any shape."""
+        rises = np.minimum(np.asarray(s)[..., None] + np.asarray(self.slopes), 0.0)
+        return self.v0 + np.asarray(rises @ self.lengths)
+
+    def worst_rho(self, s: float) -> float:
+        """A rho that attains phi(s): the end of the last segment that still falls (the lower end where it is flat)."""
+        return self.ends[bisect_left(self.slopes, -s - TIE)]
+
+    def tied(self, s: float) -> bool:
+        """Whether more than one rho attains phi(s)."""
+        at = bisect_left(self.slopes, -s - TIE)
+        return at < len(self.slopes) and self.slopes[at] <= -s + TIE
+
+    def respond(self, s: float) -> tuple[tuple[int, float], ...]:
+        """The mixed action that maximises min(x.u0, x.u1 + s), as (action, probability) with positive probabilities.
+
+        Between two slopes: the two actions mixed so that x.(u1 - u0) = -s; on a slope or past the last: one action.
+        """
+        slopes = self.slopes
+        at = bisect_left(slopes, -s - TIE)
+        if at == len(slopes):
+            return ((self.actions[-1], 1.0),)
+        if at == 0 or slopes[at] <= -s + TIE:
+            return ((self.actions[at], 1.0),)
+        weight = (-s - slopes[at - 1]) / (slopes[at] - slopes[at - 1])
+        return ((self.actions[at - 1], 1.0 - weight), (self.actions[at], weight))
+
+
+def envelope(payoffs: Sequence[tuple[float, float]]) -> Envelope:
+    """The envelope of action lines given as (payoff in state 0, payoff in state 1), at least one.
+
+    An action that is nowhere strictly best is left out; of equal lines the first stays.
+    """
+    best: dict[float, tuple[float, int]] = {}
+    for a, (u0, u1) in enumerate(payoffs):
+        if u1 - u0 not in best or u0 > best[u1 - u0][0]:
+            best[u1 - u0] = (u0, a)
+    hull: list[tuple[float, float, int, float]] = []  # slope, u0, action, where it becomes best
+    for slope in sorted(best):
+        u0, a = best[slope]
+        start = 0.0
+        while hull:
+            top_slope, top_u0, _, top_start = hull[-1]
+            start = max((top_u0 - u0) / (slope - top_slope), 0.0)
+            if start > top_start:
+                break
+            hull.pop()
+            start = 0.0
+        if start < 1.0:
+            hull.append((slope, u0, a, start))
+    slopes, heights, actions, starts = zip(*hull, strict=True)
+    return Envelope(actions, slopes, (*starts, 1.0), heights[0])

@@ -1,0 +1,200 @@
+"""A session's state as small fields of JSON text, and back without loss. What a person reads in redis-cli is here.
+
+state      spec, counters, rule, certificate, robust
+profiles   "0.3 0.25 -" -> [seen, sum of x.u0, sum of x.(u1-u0), states 0, states 1]
+events     event id -> the decision that waits for its state, or has it
+parked     event id -> a state that came before its forecast
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import asdict, astuple, dataclass, field
+from typing import Any
+
+import orjson
+
+from stream_agg.events import RobustPart
+from stream_agg.rule.certificate import Certificate
+from stream_agg.rule.envelope import envelope
+from stream_agg.rule.rule import Rule
+from stream_agg.rule.support import Profile
+from stream_agg.session.scores import Tally
+from stream_agg.spec import SILENT, SessionSpec
+
+
+@dataclass(slots=True)
+class Decision:
+    """What learning will need of a decision: never today's rule, but the mix and action of then.
+
+    `state` is None until known, then 0 or 1, or -1 for a payoff fed back without its state.
+    """
+
+    round: int
+    time_us: int
+    profile: Profile
+    mix: tuple[tuple[int, float], ...]
+    action: int
+    state: int | None = None
+
+
+@dataclass(slots=True)
+class Parked:
+    """A state that waits for its forecast; `number` is its place among the session's state events."""
+
+    number: int
+    time_us: int
+    state: int | None
+    payoff: float | None
+    origin: Any = None
+
+
+@dataclass(slots=True)
+class Counters:
+    """Everything of a session that is one number."""
+
+    round: int = 0
+    states_seen: int = 0
+    spec_version: int = 1
+    forecast_us: int | None = None
+    state_us: int | None = None
+    states: int = 0
+    payoff: float = 0.0
+    expected_payoff: float = 0.0
+    rule_version: int = 0
+    tried_round: int = 0
+    tried_us: int | None = None
+    reported_states: int = 0
+    resolve: bool = False
+    closed: bool = False
+    counts: dict[str, int] = field(
+        default_factory=lambda: dict.fromkeys(("duplicate", "late", "conflict", "unknown", "expired", "unsolved"), 0)
+    )
+
+
+def dump(value: Any) -> bytes:
+    """JSON text; floats keep every bit."""
+    return orjson.dumps(value)
+
+
+class ProfileText:
+    """Profiles as text of levels, experts in the spec's order, `-` for silence."""
+
+    def __init__(self, spec: SessionSpec) -> None:
+        self._text = tuple((*map(repr, a.levels), "-") for a in spec.experts.values())
+        self._index = tuple({**{t: i for i, t in enumerate(row[:-1])}, "-": SILENT} for row in self._text)
+
+    def text(self, profile: Profile) -> str:
+        """Level indices to text."""
+        return " ".join([row[i] for row, i in zip(self._text, profile, strict=True)])
+
+    def profile(self, text: str) -> Profile:
+        """Text to level indices."""
+        return tuple([row[t] for row, t in zip(self._index, text.split(" "), strict=True)])
+
+
+def dump_tally(tally: Tally) -> bytes:
+    """One profile's accumulators."""
+    return dump(astuple(tally))
+
+
+def load_tally(text: bytes) -> Tally:
+    """The inverse of `dump_tally`."""
+    return Tally(*orjson.loads(text))
+
+
+def dump_decision(decision: Decision) -> bytes:
+    """One remembered decision."""
+    return dump(
+        {
+            "round": decision.round,
+            "time_us": decision.time_us,
+            "profile": decision.profile,
+            "mix": decision.mix,
+            "action": decision.action,
+            "state": decision.state,
+        }
+    )
+
+
+def load_decision(text: bytes) -> Decision:
+    """The inverse of `dump_decision`."""
+    d = orjson.loads(text)
+    mix = tuple((action, probability) for action, probability in d["mix"])
+    return Decision(d["round"], d["time_us"], tuple(d["profile"]), mix, d["action"], d["state"])
+
+
+def load_parked(text: bytes) -> Parked:
+    """The inverse of `dump` on a parked state."""
+    return Parked(**orjson.loads(text))
+
+
+def dump_rule(rule: Rule, names: ProfileText) -> bytes:
+    """The solved numbers of a rule; its spec and payoffs are the session's."""
+    return dump(
+        {
+            "prices": {name: p[:-1] for name, p in zip(rule.spec.experts, rule.prices, strict=True)},
+            "ties": {names.text(e): rho for e, rho in rule.ties.items()},
+            "gamma": _finite(rule.gamma),
+            "epsilon": rule.epsilon,
+            "rounds": rule.rounds,
+            "value": rule.value,
+            "upper_bound": rule.upper_bound,
+            "violation": rule.violation,
+            "exact": rule.exact,
+            "epsilon_min": rule.epsilon_min,
+        }
+    )
+
+
+def load_rule(text: bytes, spec: SessionSpec, names: ProfileText) -> Rule:
+    """The inverse of `dump_rule`."""
+    d = orjson.loads(text)
+    return Rule(
+        spec=spec,
+        envelope=envelope(tuple(spec.actions.values())),
+        prices=tuple((*d["prices"][name], 0.0) for name in spec.experts),
+        ties={names.profile(text): rho for text, rho in d["ties"].items()},
+        gamma=math.inf if d["gamma"] is None else d["gamma"],
+        epsilon=d["epsilon"],
+        rounds=d["rounds"],
+        value=d["value"],
+        upper_bound=d["upper_bound"],
+        violation=d["violation"],
+        exact=d["exact"],
+        epsilon_min=d["epsilon_min"],
+    )
+
+
+def dump_certificate(certificate: Certificate) -> bytes:
+    """The running sums of the proof."""
+    return dump(asdict(certificate))
+
+
+def load_certificate(text: bytes) -> Certificate:
+    """The inverse of `dump_certificate`."""
+    return Certificate(**orjson.loads(text))
+
+
+def load_robust(text: bytes) -> RobustPart:
+    """The robust part of the last report, as `dump` wrote it."""
+    return RobustPart(**orjson.loads(text))
+
+
+def pack(tables: Mapping[str, Mapping[str, bytes]]) -> bytes:
+    """Tables as one JSON text with sorted keys: equal states, equal bytes."""
+    plain = {name: {key: orjson.Fragment(value) for key, value in rows.items()} for name, rows in tables.items()}
+    return orjson.dumps(plain, option=orjson.OPT_SORT_KEYS)
+
+
+def unpack(packed: bytes) -> dict[str, dict[str, bytes]]:
+    """The inverse of `pack`; `ValueError` where the bytes are no packed tables."""
+    plain = orjson.loads(packed)
+    if not isinstance(plain, dict) or not all(isinstance(rows, dict) for rows in plain.values()):
+        raise ValueError("not the bytes of a session")
+    return {name: {key: orjson.dumps(value) for key, value in rows.items()} for name, rows in plain.items()}
+
+
+def _finite(x: float) -> float | None:
+    return None if math.isinf(x) else x

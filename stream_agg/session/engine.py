@@ -1,0 +1,288 @@
+"""One session: takes events in order, gives outputs, and is a pure function of its spec and those events.
+
+`forecast` and `state` are what the worker calls; `decide`, `learn` and `report` are the same for people.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import Any, Literal
+
+from stream_agg.errors import EventError, InfeasibleError, SolveError, SpecError
+from stream_agg.events import (
+    Action,
+    Dropped,
+    Forecast,
+    Regret,
+    RobustPart,
+    RuleRecord,
+    RuleStamp,
+    State,
+    format_time,
+)
+from stream_agg.rule.certificate import Certificate
+from stream_agg.rule.rule import name_mix, solve_indexed
+from stream_agg.rule.support import Profile
+from stream_agg.session import reports, scores
+from stream_agg.session.codec import Decision, Parked
+from stream_agg.session.draw import draw, uniform
+from stream_agg.session.scores import Tally
+from stream_agg.session.stored import Stored
+from stream_agg.session.window import forget
+from stream_agg.spec import SessionSpec
+
+Output = Action | Regret | RuleRecord | Dropped
+Learned = Literal["applied", "parked", "duplicate", "late", "conflict"]
+
+REPORT_GROWTH = 1.05
+"""A report follows the states when their number has grown by this factor: often early, log-many over a session."""
+
+
+class Session(Stored):
+    """The engine of one session, as the worker runs it.
+
+    A decision is made by the rule in force before its own forecast is counted (Algorithm 1). An event that cannot be
+    applied raises `EventError` and leaves the session as it was, but for the count of duplicates.
+    """
+
+    def __init__(self, spec: SessionSpec) -> None:
+        super().__init__(spec)
+        self._payoffs = tuple(spec.actions.values())
+        self._action_names = tuple(spec.actions)
+        self._deadline_us = spec.state_deadline_us
+
+    def decide(self, event: str, forecasts: Mapping[str, float | None], time: str | datetime) -> Action:
+        """Decide at a reported profile, expert -> probability or None, and count it; solve first if the schedule says so.
+
+        `EventError` with reason "duplicate" for an event id that was decided before.
+        """
+        record = {"session": self.spec.session, "event": event, "time": _text(time), "forecasts": dict(forecasts)}
+        for output in self.forecast(Forecast.from_record(record)):
+            if isinstance(output, Action):
+                return output
+        raise EventError("duplicate", f"event {event!r} was decided before")
+
+    def learn(self, event: str, state: int, time: str | datetime) -> Learned:
+        """Learn what became of an event, whenever it is known; says what was made of it."""
+        record = {"session": self.spec.session, "event": event, "time": _text(time), "state": state}
+        return self.state(State.from_record(record))[0]
+
+    def forecast(self, forecast: Forecast) -> list[Output]:
+        """Apply a forecast event: the action last, before it a new rule and its report, and states that expired."""
+        known = self.counters
+        if forecast.event in self.events:
+            known.counts["duplicate"] += 1
+            self.touch("state", "counters")
+            return []
+        profile = self.spec.profile(forecast.forecasts)
+        outputs: list[Output] = []
+        known.forecast_us = _latest(known.forecast_us, forecast.time_us)
+        outputs += self._forget()
+        if self._due():
+            outputs += self._solve()
+        outputs.append(self._act(forecast, profile))
+        early = self.parked.pop(forecast.event, None)
+        if early is not None:
+            self.touch("parked", forecast.event)
+            _, more = self._learn(
+                State(forecast.session, forecast.event, early.time_us, early.state, early.payoff), early.origin
+            )
+            outputs += more
+        return outputs
+
+    def state(self, state: State, origin: Any = None) -> tuple[Learned, list[Output]]:
+        """Apply a state event; `origin` (a JSON value) comes back in `Dropped` if it cannot be learned from."""
+        if (state.state is None) != (self.spec.feedback == "payoff"):
+            wanted = "a payoff" if self.spec.feedback == "payoff" else "a state"
+            raise EventError("bad_event", f"feedback is {self.spec.feedback!r}: expected {wanted}")
+        known = self.counters
+        known.states_seen += 1
+        known.state_us = _latest(known.state_us, state.time_us)
+        self.touch("state", "counters")
+        outputs: list[Output] = self._forget()
+        if state.event in self.events:
+            result, more = self._learn(state, origin)
+        else:
+            result, more = self._park(state, origin)
+        return result, outputs + more
+
+    def report(self) -> Regret:
+        """The state of things now, with robust regret solved afresh; changes nothing."""
+        return reports.regret(self, "states", self._fresh_robust())
+
+    def close(self) -> Regret:
+        """The final report; no event is taken after."""
+        self.counters.closed = True
+        self.touch("state", "counters")
+        return reports.regret(self, "close", self._fresh_robust())
+
+    def change(self, spec: SessionSpec) -> bool:
+        """Take a new spec: gamma, epsilon, schedule and horizon change from the next round on. False if it is equal.
+
+        `SpecError` where it changes what a running session cannot.
+        """
+        refused = self.spec.changes_refused(spec)
+        if refused:
+            raise SpecError([f"{name} cannot change while the session runs" for name in refused], "spec_change")
+        if spec == self.spec:
+            return False
+        self.spec = spec
+        self.counters.spec_version += 1
+        self.counters.resolve = self.counters.round > 0
+        self.touch("state", "spec")
+        self.touch("state", "counters")
+        return True
+
+    def calibration(self) -> dict[str, list[tuple[float, int, int]]]:
+        """expert -> [(level, known rounds with state 0, with state 1)]."""
+        by_level = scores.states_by_level(self.spec, self.tallies)
+        return {
+            name: [(z, int(n0), int(n1)) for z, (n0, n1) in zip(alphabet.levels, by_level[name], strict=True)]
+            for name, alphabet in self.spec.experts.items()
+        }
+
+    def _act(self, forecast: Forecast, profile: Profile) -> Action:
+        spec, known = self.spec, self.counters
+        mix = self.rule.mix(profile)
+        chosen = draw(mix, uniform(spec.seed, spec.session, forecast.event))
+        stamp = RuleStamp(known.rule_version, int(self.rule.rounds), self.certificate.gap(self.rule))
+        known.round += 1
+        tally = self.tallies.setdefault(profile, Tally())
+        tally.seen += 1
+        for action, probability in mix:
+            u0, u1 = self._payoffs[action]
+            tally.payoff0 += probability * u0
+            tally.slope += probability * (u1 - u0)
+        self.certificate.add(self.rule, profile)
+        self.events[forecast.event] = Decision(known.round, forecast.time_us, profile, mix, chosen)
+        self.open += 1
+        self.touch("profiles", self.names.text(profile))
+        self.touch("events", forecast.event)
+        self.touch("state", "counters")
+        self.touch("state", "certificate")
+        return Action(
+            session=spec.session,
+            event=forecast.event,
+            time=format_time(forecast.time_us),
+            round=known.round,
+            profile=spec.reports(profile),
+            action=self._action_names[chosen],
+            strategy=name_mix(spec, mix),
+            policy=spec.policy,
+            rule=stamp,
+            states_seen=known.states_seen,
+            spec_version=known.spec_version,
+        )
+
+    def _learn(self, state: State, origin: Any) -> tuple[Learned, list[Output]]:
+        known, decision = self.counters, self.events[state.event]
+        value = -1 if state.state is None else state.state
+        self.touch("state", "counters")
+        if decision.state is not None:
+            if decision.state == value:
+                known.counts["duplicate"] += 1
+                return "duplicate", []
+            return "conflict", [self._drop("conflict", state, origin, f"its state was {decision.state} before")]
+        if state.time_us - decision.time_us > self._deadline_us:
+            return "late", [self._drop("late", state, origin, f"more than {self.spec.state_deadline} after")]
+        decision.state = value
+        self.open -= 1
+        self.touch("events", state.event)
+        known.states += 1
+        if state.state is None:
+            known.payoff += state.payoff or 0.0
+        else:
+            known.payoff += self._payoffs[decision.action][value]
+            for action, probability in decision.mix:
+                known.expected_payoff += probability * self._payoffs[action][value]
+            tally = self.tallies[decision.profile]
+            tally.states0 += 1 - value
+            tally.states1 += value
+            self.touch("profiles", self.names.text(decision.profile))
+        if known.states < max(known.reported_states + 1, known.reported_states * REPORT_GROWTH):
+            return "applied", []
+        known.reported_states = known.states
+        return "applied", [reports.regret(self, "states", self.robust)]
+
+    def _park(self, state: State, origin: Any) -> tuple[Learned, list[Output]]:
+        early = self.parked.get(state.event)
+        if early is not None:
+            if (early.state, early.payoff) == (state.state, state.payoff):
+                self.counters.counts["duplicate"] += 1
+                return "duplicate", []
+            return "conflict", [self._drop("conflict", state, origin, "another one waits for its forecast")]
+        self.parked[state.event] = Parked(self.counters.states_seen, state.time_us, state.state, state.payoff, origin)
+        self.touch("parked", state.event)
+        return "parked", self._forget()
+
+    def _forget(self) -> list[Output]:
+        return [
+            self._drop(
+                "unknown",
+                State(self.spec.session, event, early.time_us, early.state, early.payoff),
+                early.origin,
+                "no forecast of it came in time",
+            )
+            for event, early in forget(self)
+        ]
+
+    def _drop(self, reason: Literal["late", "unknown", "conflict"], state: State, origin: Any, detail: str) -> Dropped:
+        self.counters.counts[reason] += 1
+        return Dropped(state.session, state.event, reason, f"event {state.event!r}: {detail}", origin)
+
+    def _due(self) -> bool:
+        """Whether the schedule asks for a new rule on the rounds counted so far."""
+        known, schedule = self.counters, self.spec.schedule
+        t, tried = known.round, known.tried_round
+        if t == tried and not known.resolve:
+            return False
+        if known.resolve or tried == 0:
+            return t > 0
+        if schedule.kind == "every":
+            return t - tried >= schedule.amount
+        if schedule.kind == "growth":
+            return t >= tried * (1 + schedule.amount)
+        if schedule.kind == "seconds":
+            return (known.forecast_us or 0) - (known.tried_us or 0) >= schedule.amount * 1e6
+        gap = self.certificate.gap(self.rule)
+        return gap is None or gap > schedule.amount * scores.largest_payoff(self.spec) / t**0.5
+
+    def _solve(self) -> list[Output]:
+        """A new rule on the rounds counted so far. Where there is none, the old one stays in force: its gap tells."""
+        known = self.counters
+        known.tried_round, known.tried_us, known.resolve = known.round, known.forecast_us, False
+        seen = {e: tally.seen for e, tally in self.tallies.items()}
+        try:
+            rule = solve_indexed(self.spec, seen)
+            robust = scores.robust_part(self.spec, self.tallies, rule)
+        except (InfeasibleError, SolveError):
+            known.counts["unsolved"] += 1
+            return []
+        known.rule_version += 1
+        self.rule, self.robust = rule, robust
+        self.certificate = Certificate.of(rule, seen)
+        self.touch("state", "rule")
+        self.touch("state", "robust")
+        return [reports.rule_record(self), reports.regret(self, "solve", robust)]
+
+    def _fresh_robust(self) -> RobustPart:
+        if self.counters.round == self.robust.round:
+            return self.robust
+        seen = {e: tally.seen for e, tally in self.tallies.items()}
+        try:
+            return scores.robust_part(self.spec, self.tallies, solve_indexed(self.spec, seen))
+        except (InfeasibleError, SolveError):
+            return self.robust
+
+
+def _latest(before: int | None, now: int) -> int:
+    return now if before is None else max(before, now)
+
+
+def _text(time: str | datetime) -> str:
+    if isinstance(time, str):
+        return time
+    if time.tzinfo is None:
+        raise EventError("bad_event", "time: a datetime without a time zone")
+    return time.astimezone(UTC).isoformat().replace("+00:00", "Z")

@@ -1,0 +1,68 @@
+"""Records about a session as it stands: its rule, and its regret. Changes nothing."""
+
+from __future__ import annotations
+
+import math
+from typing import Literal
+
+from stream_agg.events import RealizedPart, Regret, RobustPart, RuleRecord, format_time
+from stream_agg.session import scores
+from stream_agg.session.stored import Stored
+
+
+def rule_record(session: Stored) -> RuleRecord:
+    """The rule in force."""
+    rule = session.rule
+    return RuleRecord(
+        session=session.spec.session,
+        time=now(session),
+        version=session.counters.rule_version,
+        round=int(rule.rounds),
+        duals={name: {repr(z): price for z, price in by_level.items()} for name, by_level in rule.duals.items()},
+        value=rule.value,
+        upper_bound=rule.upper_bound,
+        gap=rule.gap,
+        penalty=rule.penalty,
+        exact=rule.exact,
+        gamma=None if math.isinf(rule.gamma) else rule.gamma,
+        epsilon=rule.epsilon,
+        epsilon_min=rule.epsilon_min,
+    )
+
+
+def regret(session: Stored, reason: Literal["solve", "states", "close"], robust: RobustPart) -> Regret:
+    """The report with that robust part."""
+    spec, known = session.spec, session.counters
+    return Regret(
+        session=spec.session,
+        time=now(session),
+        round=known.round,
+        reason=reason,
+        robust=robust,
+        realized=_realized(session),
+        calibration=scores.calibration(spec, session.tallies),
+        open=session.open,
+        counts=dict(known.counts),
+    )
+
+
+def now(session: Stored) -> str:
+    """The latest event time the session has seen."""
+    known = session.counters
+    return format_time(max((t for t in (known.forecast_us, known.state_us) if t is not None), default=0))
+
+
+def _realized(session: Stored) -> RealizedPart:
+    known = session.counters
+    if session.spec.feedback == "payoff":
+        return RealizedPart(known.states, known.payoff, None, None, None, None, None)
+    oih, contextual = scores.hindsight(session.spec, session.tallies)
+    return RealizedPart(
+        states=known.states,
+        payoff=known.payoff,
+        expected_payoff=known.expected_payoff,
+        optimal_in_hindsight=oih,
+        contextual=contextual,
+        contextual_regret=contextual - known.payoff,
+        bound=None,  # PRA proves nothing about contextual regret
+    )

@@ -1,0 +1,110 @@
+"""What a session's accumulators say: robust regret by its own program, and the benchmarks that states allow."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from stream_agg.events import ExpertCalibration, RobustPart
+from stream_agg.rule import program
+from stream_agg.rule.benchmarks import best_response, optimal_in_hindsight
+from stream_agg.rule.rule import Rule
+from stream_agg.rule.support import Floats, Profile, Support
+from stream_agg.spec import SILENT, SessionSpec
+
+
+@dataclass(slots=True)
+class Tally:
+    """One profile's accumulators: `seen` N(e); `payoff0` C(e) = sum of x_t.u0 and `slope` D(e) = sum of x_t.(u1 - u0)
+    over its rounds; `states` the rounds known to have ended in state 0 and 1."""
+
+    seen: int = 0
+    payoff0: float = 0.0
+    slope: float = 0.0
+    states0: int = 0
+    states1: int = 0
+
+
+def largest_payoff(spec: SessionSpec) -> float:
+    """U = max |u(a, state)|."""
+    return max(max(abs(u0), abs(u1)) for u0, u1 in spec.actions.values())
+
+
+def robust_part(spec: SessionSpec, tallies: Mapping[Profile, Tally], rule: Rule) -> RobustPart:
+    """Robust regret of what was played, against a rule solved on the same rounds.
+
+    worst case = min_rho sum_e [C(e) + D(e) rho(e)] + gamma * violations; regret = t * value - worst case.
+    """
+    support = Support.of(spec.experts.values(), {e: tally.seen for e, tally in tallies.items()})
+    ordered = [tallies[tuple(e)] for e in support.profiles.tolist()]
+    slope = np.array([tally.slope for tally in ordered])
+    t = int(support.total)
+    moved, rho = program.worst_case(support, slope, rule.gamma, rule.epsilon)
+    worst = math.fsum(tally.payoff0 for tally in ordered) + moved
+    violation = support.violation(rho, rule.epsilon) / t
+    penalty = 0.0 if math.isinf(rule.gamma) else rule.gamma * violation
+    return RobustPart(
+        round=t,
+        value=rule.value,
+        worst_case=worst / t,
+        regret=t * rule.value - worst,
+        bound=robust_bound(spec, t, rule.gamma),
+        penalty=penalty if penalty > 1e-9 else 0.0,
+        exact=rule.exact,
+        gamma=None if math.isinf(rule.gamma) else rule.gamma,
+        epsilon_min=rule.epsilon_min,
+    )
+
+
+def no_rounds(rule: Rule) -> RobustPart:
+    """The robust part before any round."""
+    gamma = None if math.isinf(rule.gamma) else rule.gamma
+    return RobustPart(0, rule.value, rule.value, 0.0, 0.0, 0.0, rule.exact, gamma, 0.0)
+
+
+def robust_bound(spec: SessionSpec, rounds: int, gamma: float) -> float:
+    """Theorem "online_regret" with the constants of its proof, or 2 U T where that is less (always, for large m):
+    (4U + 4 n gamma) sqrt((m-1) T) + 2U + 2 n gamma + 2 n gamma epsilon T."""
+    n, u = len(spec.experts), largest_payoff(spec)
+    silence = spec.missing == "allow"
+    m = math.prod(float(len(a.levels) + silence) for a in spec.experts.values())
+    ng = n * gamma
+    theorem = 4 * (u + ng) * math.sqrt((m - 1) * rounds) + 2 * (u + ng) + 2 * ng * spec.epsilon * rounds
+    return min(theorem, 2 * u * rounds)
+
+
+def hindsight(spec: SessionSpec, tallies: Mapping[Profile, Tally]) -> tuple[float, float]:
+    """(OIH, Cont) over the rounds whose state is known."""
+    known = {e: (float(t.states0), float(t.states1)) for e, t in sorted(tallies.items()) if t.states0 or t.states1}
+    if not known:
+        return 0.0, 0.0
+    payoffs = np.array(list(spec.actions.values()), dtype=np.float64)
+    return optimal_in_hindsight(spec, known), best_response(known.values(), payoffs)
+
+
+def states_by_level(spec: SessionSpec, tallies: Mapping[Profile, Tally]) -> dict[str, Floats]:
+    """expert -> array (levels, 2): known rounds with state 0 and 1 at each level."""
+    known = sorted(e for e, t in tallies.items() if t.states0 or t.states1)
+    profiles = np.array(known, dtype=np.int64).reshape(len(known), len(spec.experts))
+    states = np.array([(tallies[e].states0, tallies[e].states1) for e in known], dtype=np.float64).reshape(-1, 2)
+    levels: dict[str, Floats] = {}
+    for i, (name, alphabet) in enumerate(spec.experts.items()):
+        spoke = profiles[:, i] != SILENT
+        at, size = profiles[spoke, i], len(alphabet.levels)
+        levels[name] = np.stack([np.bincount(at, states[spoke, s], size) for s in (0, 1)], axis=1)
+    return levels
+
+
+def calibration(spec: SessionSpec, tallies: Mapping[Profile, Tally]) -> dict[str, ExpertCalibration]:
+    """Observed frequency against level, for every expert with a known round."""
+    result = {}
+    for name, counts in states_by_level(spec, tallies).items():
+        total = counts.sum()
+        if total:
+            levels = np.array(spec.experts[name].levels)
+            off = np.abs(counts[:, 1] - levels * counts.sum(axis=1))
+            result[name] = ExpertCalibration(float(off.sum() / total), float(levels[int(np.argmax(off))]))
+    return result

@@ -1,0 +1,107 @@
+"""What a session keeps, and its way into tables of fields and back. No decision is made here."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict
+from typing import Self
+
+import orjson
+
+from stream_agg.events import RobustPart
+from stream_agg.rule.certificate import Certificate
+from stream_agg.rule.rule import Rule, unseen_rule
+from stream_agg.rule.support import Profile
+from stream_agg.session import codec
+from stream_agg.session.codec import Counters, Decision, Parked, ProfileText
+from stream_agg.session.scores import Tally, no_rounds
+from stream_agg.spec import SessionSpec
+
+STATE = ("spec", "counters", "rule", "certificate", "robust")
+
+
+class Stored:
+    """The state of one session. Whoever changes a field says so with `touch`, so that a commit writes only that."""
+
+    def __init__(self, spec: SessionSpec) -> None:
+        self.spec = spec
+        self.counters = Counters()
+        self.tallies: dict[Profile, Tally] = {}
+        self.events: dict[str, Decision] = {}
+        self.parked: dict[str, Parked] = {}
+        self.rule: Rule = unseen_rule(spec)
+        self.certificate = Certificate.of(self.rule, {})
+        self.robust: RobustPart = no_rounds(self.rule)
+        self.open = 0
+        """Decisions whose state is not known yet; follows from `events`."""
+        self.names = ProfileText(spec)
+        self._dirty: dict[str, set[str]] = {"state": set(STATE), "profiles": set(), "events": set(), "parked": set()}
+
+    def touch(self, table: str, key: str) -> None:
+        """Mark a field as changed."""
+        self._dirty[table].add(key)
+
+    def tables(self) -> dict[str, dict[str, bytes]]:
+        """The whole state as tables of fields."""
+        every = {name: {key: self._field(name, key) for key in self._keys(name)} for name in self._dirty}
+        return {name: {k: v for k, v in rows.items() if v is not None} for name, rows in every.items()}
+
+    def changes(self) -> dict[str, dict[str, bytes | None]]:
+        """The fields touched since the last call, with their new values (None: gone); starts anew."""
+        changed = {
+            name: {key: self._field(name, key) for key in sorted(keys)} for name, keys in self._dirty.items() if keys
+        }
+        for keys in self._dirty.values():
+            keys.clear()
+        return changed
+
+    @classmethod
+    def from_tables(cls, tables: Mapping[str, Mapping[str, bytes]]) -> Self:
+        """The session that wrote those tables, to the bit. `KeyError` or `ValueError` where they are not whole."""
+        state = tables["state"]
+        session = cls(SessionSpec.from_dict(orjson.loads(state["spec"])))
+        names = session.names
+        session.counters = Counters(**orjson.loads(state["counters"]))
+        session.rule = codec.load_rule(state["rule"], session.spec, names)
+        session.certificate = codec.load_certificate(state["certificate"])
+        session.robust = codec.load_robust(state["robust"])
+        session.tallies = {names.profile(k): codec.load_tally(v) for k, v in tables.get("profiles", {}).items()}
+        decisions = [(k, codec.load_decision(v)) for k, v in tables.get("events", {}).items()]
+        session.events = dict(sorted(decisions, key=lambda item: item[1].round))
+        parked = [(k, codec.load_parked(v)) for k, v in tables.get("parked", {}).items()]
+        session.parked = dict(sorted(parked, key=lambda item: item[1].number))
+        session.open = sum(d.state is None for d in session.events.values())
+        for keys in session._dirty.values():
+            keys.clear()
+        return session
+
+    def to_bytes(self) -> bytes:
+        """The whole state; `from_bytes` gives back a session that goes on to the same bytes."""
+        return codec.pack(self.tables())
+
+    @classmethod
+    def from_bytes(cls, packed: bytes) -> Self:
+        """The session that `to_bytes` packed; `KeyError` or `ValueError` where the bytes are no session."""
+        return cls.from_tables(codec.unpack(packed))
+
+    def _keys(self, table: str) -> list[str]:
+        if table == "state":
+            return list(STATE)
+        if table == "profiles":
+            return [self.names.text(e) for e in self.tallies]
+        return list(self.events if table == "events" else self.parked)
+
+    def _field(self, table: str, key: str) -> bytes | None:
+        if table == "profiles":
+            return codec.dump_tally(self.tallies[self.names.profile(key)])
+        if table == "events":
+            return codec.dump_decision(self.events[key]) if key in self.events else None
+        if table == "parked":
+            return codec.dump(self.parked[key]) if key in self.parked else None
+        if key == "spec":
+            return codec.dump(self.spec.to_dict())
+        if key == "rule":
+            return codec.dump_rule(self.rule, self.names)
+        if key == "certificate":
+            return codec.dump_certificate(self.certificate)
+        return codec.dump(asdict(self.counters) if key == "counters" else asdict(self.robust))

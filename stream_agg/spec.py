@@ -1,0 +1,292 @@
+"""The session spec: parsed, checked whole, with its defaults. No I/O; nothing of rules or rounds.
+
+A bad spec is refused with every fault at once (`SpecError.faults`), because its author fixes them in one go.
+"""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_left
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from typing import Any, Literal
+
+from stream_agg.errors import EventError, SpecError
+from stream_agg.events import ID_LENGTH, parse_duration
+
+MAX_EXPERTS, MAX_ACTIONS, MAX_LEVELS, NAME_LENGTH = 64, 1000, 1001, 128
+
+SILENT = -1
+"""The level index of an expert that gave no forecast: a symbol of its own, without row or price."""
+
+ON_LEVEL = 1e-9
+"""A report this close to a level is that level; a report this close to a midpoint is a tie and goes down. Ties are
+meant in decimals: 0.65 lies half-way between 0.6 and 0.7 although the nearest doubles do not say so."""
+
+Policy = Literal["robust"]
+POLICIES_TO_COME = ("hedge", "exp3", "hybrid")
+
+
+@dataclass(frozen=True, slots=True)
+class Schedule:
+    """When the rule is solved anew: after `amount` events, after growth of the round by that share, after that many
+    seconds of event time, or when the certified gap exceeds `amount` * U / sqrt(round) (theory of the certificate)."""
+
+    kind: Literal["every", "growth", "seconds", "certified"]
+    amount: float
+
+    def to_dict(self) -> dict[str, float]:
+        """As in the spec's JSON."""
+        return {self.kind: self.amount}
+
+
+@dataclass(frozen=True, slots=True)
+class Alphabet:
+    """The levels an expert may report, ascending, and the points half-way between them."""
+
+    levels: tuple[float, ...]
+    midpoints: tuple[float, ...] = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        pairs = zip(self.levels, self.levels[1:], strict=False)
+        object.__setattr__(self, "midpoints", tuple((a + b) / 2 + ON_LEVEL for a, b in pairs))
+
+    def nearest(self, p: float) -> int:
+        """Index of the level nearest to `p`, the lower one of two."""
+        return bisect_left(self.midpoints, p)
+
+    def exact(self, p: float) -> int | None:
+        """Index of the level that `p` is, if it is one."""
+        i = self.nearest(p)
+        return i if abs(self.levels[i] - p) <= ON_LEVEL else None
+
+
+@dataclass(frozen=True, slots=True)
+class SessionSpec:
+    """What a session is about. Build it with `from_dict`; the fields are trusted afterwards.
+
+    `experts`: name -> alphabet, in the order of profiles. `actions`: name -> (payoff in state 0, payoff in state 1).
+    `gamma` is the price of calibration violations per unit (`"auto"`: `rule.solve.auto_gamma`; inf: hard constraints),
+    `epsilon` the calibration error allowed. `state_deadline`: a state later than that after its forecast is too late.
+    `window`: how many decisions of the session are remembered for their state and against repeated ids.
+    """
+
+    session: str
+    experts: Mapping[str, Alphabet]
+    actions: Mapping[str, tuple[float, float]]
+    feedback: Literal["none", "state", "payoff"] = "none"
+    policy: Policy = "robust"
+    # The order of the largest payoff slope, raised until the penalty is exact: realised payoff is flat around it.
+    gamma: float | Literal["auto"] = "auto"
+    # The paper's case; `epsilon_min` in every report says what the forecasts would need.
+    epsilon: float = 0.0
+    # 5 % of growth costs 1e-4 of value per event where profiles never repeat, and far fewer solves than events.
+    schedule: Schedule = Schedule("growth", 0.05)
+    horizon: int | None = None
+    seed: int = 0
+    off_level: Literal["nearest", "reject"] = "nearest"
+    missing: Literal["allow", "reject"] = "allow"
+    # Long enough for outcomes that are published monthly.
+    state_deadline: str = "P30D"
+    # About 20 MB of a session at most, and months of most feeds.
+    window: int = 100_000
+
+    @classmethod
+    def from_dict(cls, value: Any) -> SessionSpec:
+        """The spec of a decoded JSON object. `SpecError` lists every fault."""
+        return _Parser(value).spec()
+
+    def to_dict(self) -> dict[str, Any]:
+        """The JSON object that `from_dict` reads back to an equal spec."""
+        plain = {f.name: getattr(self, f.name) for f in fields(self)}
+        plain["experts"] = {name: {"levels": list(a.levels)} for name, a in self.experts.items()}
+        plain["actions"] = {name: list(payoffs) for name, payoffs in self.actions.items()}
+        plain["gamma"] = "inf" if self.gamma == math.inf else self.gamma
+        plain["schedule"] = self.schedule.to_dict()
+        return plain
+
+    @property
+    def state_deadline_us(self) -> int:
+        """`state_deadline` in microseconds."""
+        return parse_duration(self.state_deadline)
+
+    def profile(self, forecasts: Mapping[str, float | None]) -> tuple[int, ...]:
+        """Level indices of a reported profile, `SILENT` where an expert gave none, in the order of `experts`.
+
+        `EventError`: an unknown expert, a missing one where `missing` is "reject", or an off-level report where
+        `off_level` is "reject".
+        """
+        indices, heard = [], 0
+        reject = self.off_level == "reject"
+        for name, alphabet in self.experts.items():
+            p = forecasts.get(name)
+            heard += name in forecasts
+            if p is None:
+                if self.missing == "reject":
+                    raise EventError("missing_expert", f"expert {name!r} gave no forecast")
+                indices.append(SILENT)
+            elif reject and alphabet.exact(p) is None:
+                raise EventError("off_level", f"{p!r} is no level of expert {name!r}")
+            else:
+                indices.append(alphabet.nearest(p))
+        if heard < len(forecasts):
+            unknown = sorted(set(forecasts) - set(self.experts))
+            raise EventError("unknown_expert", f"no such expert in the spec: {', '.join(unknown)[:200]}")
+        return tuple(indices)
+
+    def reports(self, profile: Sequence[int]) -> dict[str, float | None]:
+        """The levels of a profile of indices, by expert."""
+        return {
+            name: None if i == SILENT else a.levels[i]
+            for (name, a), i in zip(self.experts.items(), profile, strict=True)
+        }
+
+    def index(self, levels: Sequence[float | None]) -> tuple[int, ...]:
+        """Level indices of a profile given by value, in the order of `experts`; `EventError` where it fits not."""
+        if len(levels) != len(self.experts):
+            raise EventError("bad_event", f"a profile has {len(self.experts)} entries, got {len(levels)}")
+        return self.profile(dict(zip(self.experts, levels, strict=True)))
+
+    def changes_refused(self, new: SessionSpec) -> list[str]:
+        """Fields in which `new` differs although a running session cannot change them."""
+        may_change = {"gamma", "epsilon", "schedule", "horizon"}
+        refused = [f.name for f in fields(self) if getattr(self, f.name) != getattr(new, f.name)]
+        if tuple(self.experts) != tuple(new.experts) and "experts" not in refused:
+            refused.append("experts")  # the order of experts is the order of profiles
+        return [name for name in refused if name not in may_change]
+
+
+class _Parser:
+    """Collects faults while it reads; one method a field."""
+
+    def __init__(self, value: Any) -> None:
+        if not isinstance(value, Mapping):
+            raise SpecError([f"expected a JSON object, got {type(value).__name__}"])
+        self.value: Mapping[str, Any] = value
+        self.faults: list[str] = []
+
+    def spec(self) -> SessionSpec:
+        known = {f.name for f in fields(SessionSpec)}
+        self.faults += [f"{key}: no such field" for key in self.value if key not in known]
+        given: dict[str, Any] = {"session": self._session(), "experts": self._experts(), "actions": self._actions()}
+        readers: dict[str, Callable[[Any], Any]] = {
+            "feedback": lambda v: self._word("feedback", v, "none", "state", "payoff"),
+            "policy": self._policy,
+            "gamma": self._gamma,
+            "epsilon": self._epsilon,
+            "schedule": self._schedule,
+            "horizon": lambda v: None if v is None else self._whole("horizon", v, 1),
+            "seed": lambda v: self._whole("seed", v, None),
+            "off_level": lambda v: self._word("off_level", v, "nearest", "reject"),
+            "missing": lambda v: self._word("missing", v, "allow", "reject"),
+            "state_deadline": self._state_deadline,
+            "window": lambda v: self._whole("window", v, 1),
+        }
+        for name, read in readers.items():
+            if name in self.value and not (name == "policy" and self.value[name] is None):
+                given[name] = read(self.value[name])
+        if self.faults:
+            raise SpecError(self.faults)
+        return SessionSpec(**given)
+
+    def _fault(self, text: str) -> Any:
+        self.faults.append(text)
+        return None
+
+    def _session(self) -> str | None:
+        name = self.value.get("session")
+        if isinstance(name, str) and 0 < len(name) <= ID_LENGTH:
+            return name
+        self._fault(f"session: expected text of 1 to {ID_LENGTH} characters")
+        return None
+
+    def _named(self, field_name: str, most: int) -> Mapping[str, Any]:
+        value = self.value.get(field_name)
+        if not isinstance(value, Mapping) or not 1 <= len(value) <= most:
+            self._fault(f"{field_name}: expected an object with 1 to {most} names")
+            return {}
+        for name in value:
+            if not isinstance(name, str) or not 0 < len(name) <= NAME_LENGTH:
+                self._fault(f"{field_name}: names are text of 1 to {NAME_LENGTH} characters, got {str(name)[:20]!r}")
+        return value
+
+    def _experts(self) -> dict[str, Alphabet]:
+        return {name: self._alphabet(f"experts.{name}", v) for name, v in self._named("experts", MAX_EXPERTS).items()}
+
+    def _alphabet(self, at: str, value: Any) -> Alphabet:
+        levels = value.get("levels") if isinstance(value, Mapping) else None
+        if isinstance(value, Mapping) and set(value) - {"levels"}:
+            self._fault(f"{at}: no such field: {', '.join(sorted(map(str, set(value) - {'levels'})))}")
+        count = levels if isinstance(levels, (int, float)) and _is_number(levels) else 0
+        if 2 <= count <= MAX_LEVELS and count == int(count):
+            top = int(count) - 1
+            return Alphabet(tuple(k / top for k in range(top + 1)))
+        if isinstance(levels, Sequence) and not isinstance(levels, str) and 1 <= len(levels) <= MAX_LEVELS:
+            if not all(_is_number(z) and 0 <= z <= 1 for z in levels):
+                self._fault(f"{at}.levels: every level is a number in [0, 1]")
+            elif min((b - a for a, b in zip(sorted(levels), sorted(levels)[1:], strict=False)), default=1) < 1e-6:
+                self._fault(f"{at}.levels: levels closer than 1e-6 to each other")
+            else:
+                return Alphabet(tuple(sorted(float(z) for z in levels)))
+        else:
+            self._fault(f"{at}.levels: expected a count of 2 to {MAX_LEVELS}, or a list of levels in [0, 1]")
+        return Alphabet((0.0, 1.0))
+
+    def _actions(self) -> dict[str, tuple[float, float]]:
+        actions: dict[str, tuple[float, float]] = {}
+        for name, pair in self._named("actions", MAX_ACTIONS).items():
+            if isinstance(pair, Sequence) and len(pair) == 2 and all(_is_number(u) and abs(u) <= 1e9 for u in pair):
+                actions[name] = (float(pair[0]), float(pair[1]))
+            else:
+                self._fault(f"actions.{name}: expected [payoff in state 0, payoff in state 1], finite, at most 1e9")
+        return actions
+
+    def _word(self, name: str, value: Any, *words: str) -> Any:
+        return value if value in words else self._fault(f"{name}: expected one of {', '.join(words)}")
+
+    def _policy(self, value: Any) -> Any:
+        if value in POLICIES_TO_COME:
+            return self._fault(f'policy: {value!r} is not in this version; write "policy": "robust"')
+        return self._word("policy", value, "robust")
+
+    def _whole(self, name: str, value: Any, least: int | None) -> Any:
+        whole = isinstance(value, int) and not isinstance(value, bool) and abs(value) < 2**63
+        if whole and (least is None or value >= least):
+            return value
+        return self._fault(f"{name}: expected a whole number" + (f" of at least {least}" if least is not None else ""))
+
+    def _gamma(self, value: Any) -> Any:
+        if value == "auto":
+            return value
+        if value == "inf" or value == math.inf:
+            return math.inf
+        if _is_number(value) and 0 < value <= 1e9:
+            return float(value)
+        return self._fault('gamma: expected a positive number, "inf" or "auto"')
+
+    def _epsilon(self, value: Any) -> Any:
+        if value == "auto":
+            return self._fault('epsilon: "auto" is not in this version; write a number')
+        if _is_number(value) and 0 <= value <= 1:
+            return float(value)
+        return self._fault("epsilon: expected a number in [0, 1]")
+
+    def _schedule(self, value: Any) -> Any:
+        kinds = ("every", "growth", "seconds", "certified")
+        if not isinstance(value, Mapping) or len(value) != 1 or next(iter(value)) not in kinds:
+            return self._fault(f"schedule: expected an object with one of {', '.join(kinds)}")
+        kind, amount = next(iter(value.items()))
+        if not _is_number(amount) or amount <= 0 or (kind == "every" and amount != int(amount)):
+            what = "a whole number of at least 1" if kind == "every" else "a positive number"
+            return self._fault(f"schedule.{kind}: expected {what}")
+        return Schedule(kind, int(amount) if kind == "every" else float(amount))
+
+    def _state_deadline(self, value: Any) -> Any:
+        try:
+            return value if parse_duration(value) > 0 else self._fault("state_deadline: must be longer than nothing")
+        except (ValueError, TypeError):
+            return self._fault("state_deadline: expected an ISO 8601 duration such as P30D or PT12H")
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)

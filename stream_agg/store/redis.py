@@ -1,0 +1,217 @@
+"""The store in Redis: the only room that speaks to it, and where its errors become ours.
+
+What is written is decided by the scripts of `commit.py`, where by `keys.py`. Nothing is tried twice here: a call that
+failed may have been applied, and only the caller knows whether to repeat it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+from redis import exceptions as theirs
+from redis.asyncio import ConnectionPool, Redis
+from redis.asyncio.connection import parse_url
+from redis.asyncio.retry import Retry
+from redis.backoff import NoBackoff
+
+from stream_agg.errors import ConfigError, RefusedError, UnavailableError
+from stream_agg.store.commit import CLAIM, COMMIT, TRIM, commit_call
+from stream_agg.store.keys import EPOCH, NEXT, SCHEMA as SCHEMA_FIELD, Keys
+from stream_agg.store.tables import SCHEMA, TABLES, Claim, Commit, Committed, Outcome, Store, Tables
+
+_REMEDIES = {
+    "OOM": "has no memory left: raise its maxmemory, and keep maxmemory-policy at noeviction",
+    "READONLY": "is a read-only replica: point the URL to the primary, or promote this one",
+    "MASTERDOWN": "is a replica that lost its primary: point the URL to the primary, or promote this one",
+    "MISCONF": "cannot write to its disk: make room there, or see why its last save failed",
+    "NOREPLICAS": "has fewer replicas than min-replicas-to-write asks for: start them, or lower it",
+    "LOADING": "is still loading its data: wait",
+    "BUSY": "is held up by a script: wait, or end that with SCRIPT KILL",
+    "CLUSTERDOWN": "is part of a cluster that is down: repair the cluster",
+    "TRYAGAIN": "is moving the keys to another node: wait",
+}
+"""What a server says when it cannot do now what it could do later, and what to do about it."""
+
+_CODES: dict[type[theirs.RedisError], str] = {
+    theirs.OutOfMemoryError: "OOM",
+    theirs.ReadOnlyError: "READONLY",
+    theirs.MasterDownError: "MASTERDOWN",
+    theirs.BusyLoadingError: "LOADING",
+    theirs.ClusterDownError: "CLUSTERDOWN",
+    theirs.TryAgainError: "TRYAGAIN",
+}
+"""redis-py takes the code out of the text of an error it has a class for."""
+
+_NOT_LET_IN = (
+    theirs.AuthenticationError,
+    theirs.AuthorizationError,
+    theirs.AuthenticationWrongNumberOfArgsError,
+    theirs.NoPermissionError,
+)
+
+
+class RedisStore(Store):
+    """A `Store` in the Redis at `url` (`redis://`, `rediss://` or `unix://`), under keys that begin with `app`.
+
+    Nothing is connected before the first call. A server that is silent for `timeout_s` seconds does not answer.
+    Raises `ConfigError` for a URL or an app name that cannot work, and later where the server does not let us in.
+    """
+
+    def __init__(self, url: str, app: str = "stream_agg", timeout_s: float = 5.0) -> None:
+        Keys(app, 0)
+        self._app = app
+        options = _options(url, timeout_s)
+        self._where = options.get("path") or f"{options.get('host', 'localhost')}:{options.get('port', 6379)}"
+        self._redis = Redis.from_pool(_pool(options))
+        self._claim = self._redis.register_script(CLAIM)
+        self._commit = self._redis.register_script(COMMIT)
+        self._trim = self._redis.register_script(TRIM)
+
+    async def claim(self, partition: int) -> Claim:
+        keys = self._keys(partition)
+        with self._answering():
+            word, *found = await self._claim(keys=[keys.meta, keys.outbox], args=[SCHEMA])
+        if word == b"schema":
+            raise self._other_schema(partition, found[0])
+        meta, outbox = map(_pairs, found)
+        return _view(partition, meta, outbox)
+
+    async def peek(self, partition: int) -> Claim:
+        keys = self._keys(partition)
+        with self._answering():
+            async with self._redis.pipeline(transaction=True) as pipe:
+                meta, outbox = await pipe.hgetall(keys.meta).hgetall(keys.outbox).execute()
+        self._check_schema(partition, meta.get(SCHEMA_FIELD.encode()))
+        return _view(partition, meta, outbox)
+
+    async def load(self, partition: int, session: str) -> Tables | None:
+        keys = self._keys(partition)
+        with self._answering():
+            async with self._redis.pipeline(transaction=True) as pipe:
+                pipe.hget(keys.meta, SCHEMA_FIELD)
+                pipe.sismember(keys.sessions, session)
+                for key in keys.tables(session):
+                    pipe.hgetall(key)
+                schema, held, *tables = await pipe.execute()
+        self._check_schema(partition, schema)
+        if not held:
+            return None
+        named = zip(TABLES, tables, strict=True)
+        return {table: {name.decode(): value for name, value in fields.items()} for table, fields in named if fields}
+
+    async def commit(self, commit: Commit) -> Committed:
+        keys, arguments = commit_call(self._keys(commit.partition), commit)
+        with self._answering():
+            word, number, stored, *schema = await self._commit(keys=keys, args=arguments)
+        if word == b"schema":
+            raise self._other_schema(commit.partition, schema[0])
+        return Committed(Outcome(word.decode()), number, int(stored) if stored else None)
+
+    async def trim(self, partition: int, epoch: int, number: int) -> Outcome:
+        keys = self._keys(partition)
+        with self._answering():
+            word, *schema = await self._trim(keys=[keys.meta, keys.outbox], args=[SCHEMA, epoch, number])
+        if word == b"schema":
+            raise self._other_schema(partition, schema[0])
+        return Outcome(word.decode())
+
+    async def sessions(self, partition: int) -> list[str]:
+        keys = self._keys(partition)
+        with self._answering():
+            async with self._redis.pipeline(transaction=True) as pipe:
+                schema, held = await pipe.hget(keys.meta, SCHEMA_FIELD).smembers(keys.sessions).execute()
+        self._check_schema(partition, schema)
+        return sorted(session.decode() for session in held)
+
+    async def close(self) -> None:
+        await self._redis.aclose()
+
+    def _keys(self, partition: int) -> Keys:
+        return Keys(self._app, partition)
+
+    def _check_schema(self, partition: int, found: bytes | None) -> None:
+        if found is not None and found != str(SCHEMA).encode():
+            raise self._other_schema(partition, found)
+
+    def _other_schema(self, partition: int, found: bytes) -> RefusedError:
+        return RefusedError(
+            f"Redis at {self._where} holds partition {partition} of {self._app!r} in schema version "
+            f"{found.decode(errors='replace') or 'unknown'}, this program reads and writes version {SCHEMA}: run the "
+            "stream-agg that wrote it, or start afresh under another app name"
+        )
+
+    @contextmanager
+    def _answering(self) -> Iterator[None]:
+        """Turn what redis-py raises into our errors, none of which holds more of the URL than host and port."""
+        server = f"Redis at {self._where}"
+        try:
+            yield
+        except _NOT_LET_IN as e:
+            raise ConfigError(
+                f"{server} does not let us in ({_line(e)}): check user and password in the URL, and the user's ACL"
+            ) from e
+        except (theirs.RedisError, OSError) as e:
+            remedy = _remedy(e)
+            if remedy:
+                raise UnavailableError(f"{server} {remedy}") from e
+            if isinstance(e, (theirs.ConnectionError, theirs.TimeoutError, OSError)):
+                raise UnavailableError(f"{server} does not answer ({_line(e)}): start it, or check the URL") from e
+            raise RefusedError(
+                f"{server} refused: {_line(e)}; check that it is Redis 5 or later and no one else's"
+            ) from e
+
+
+def _options(url: str, timeout_s: float) -> dict[str, Any]:
+    try:
+        options: dict[str, Any] = dict(parse_url(url))
+    except ValueError:
+        # Without the cause: a password with a slash makes part of itself the port that is complained about.
+        raise ConfigError(
+            "the Redis URL is not of the form redis://user:password@host:port/0 (percent-encode the password)"
+        ) from None
+    return {
+        "socket_timeout": timeout_s,
+        "socket_connect_timeout": timeout_s,
+        **options,
+        "decode_responses": False,
+        "protocol": 2,  # all that is needed, and the same answers from every server and every redis-py
+        "retry": Retry(NoBackoff(), 0),
+    }
+
+
+def _pool(options: dict[str, Any]) -> ConnectionPool[Any]:
+    try:
+        pool = ConnectionPool(**options)
+        pool.make_connection()
+    except (TypeError, ValueError):
+        raise ConfigError("the Redis URL has an option after its ? that does not exist") from None
+    return pool
+
+
+def _view(partition: int, meta: Mapping[bytes, bytes], outbox: Mapping[bytes, bytes]) -> Claim:
+    fields = {name.decode(): value for name, value in meta.items()}
+    offsets = {name.removeprefix(NEXT): int(value) for name, value in fields.items() if name.startswith(NEXT)}
+    blobs = sorted((int(number), blob) for number, blob in outbox.items())
+    return Claim(partition, int(fields.get(EPOCH, 0)), offsets, blobs)
+
+
+def _pairs(flat: list[bytes]) -> dict[bytes, bytes]:
+    """What a script returns for HGETALL: names and values in turn."""
+    return dict(zip(flat[::2], flat[1::2], strict=True))
+
+
+def _remedy(e: Exception) -> str | None:
+    for kind, code in _CODES.items():
+        if isinstance(e, kind):
+            return _REMEDIES[code]
+    if isinstance(e, theirs.ResponseError):
+        # Before Redis 7 an error inside a script comes as text around the original, "... @user_script:12: -OOM ...".
+        words = {word.lstrip("-") for word in str(e).split()}
+        return next((remedy for code, remedy in _REMEDIES.items() if code in words), None)
+    return None
+
+
+def _line(e: Exception) -> str:
+    return " ".join(str(e).split()) or type(e).__name__

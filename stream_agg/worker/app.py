@@ -1,0 +1,158 @@
+"""The Faust app, built by one function from its parts, and run until it is told to stop or crashes.
+
+What is done with the records is the handler's; how they get here is the business of `batches.py`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol
+
+import aiokafka
+import faust
+from aiokafka.errors import KafkaError
+from mode import CrashingSupervisor
+from yarl import URL
+
+from stream_agg.errors import UnavailableError
+from stream_agg.worker.batches import BatchTopic, Reread, Transport
+
+_log = logging.getLogger(__name__)
+
+
+class Handler(Protocol):
+    """What the worker does with its partitions. `claim` and `process` never run at the same time."""
+
+    async def claim(
+        self, partitions: frozenset[int], committed: Mapping[tuple[str, int], int | None]
+    ) -> Mapping[tuple[str, int], int]:
+        """Become the owner of `partitions`: all this worker has, at every rebalance anew.
+
+        Returns the offset to read each (topic, partition) from next; one left out is read from the earliest record
+        that is kept. `committed` is Kafka's view, a hint (None: none). No record is handed over before it returns, however long that takes; it is cancelled
+        when another rebalance begins. Raising stops the worker.
+        """
+
+    def revoke(self, partitions: frozenset[int]) -> None:
+        """These partitions are no longer ours, or must be claimed again; a `process` of one may still be under way."""
+
+    async def process(self, topic: str, partition: int, records: Sequence[aiokafka.ConsumerRecord]) -> Reread | None:
+        """One fetched run of one topic-partition, in offset order. Returns when its effects are durable.
+
+        `Reread(offset)` says that nothing was done, and that the topic-partition is to be read from `offset` again.
+        Raising stops the worker, except `FencedError` for a partition that was revoked meanwhile.
+        """
+
+
+class _App(faust.App):  # type: ignore[misc]  # faust is not typed
+    finish_s: float
+
+    def _create_directories(self) -> None:
+        """None: there are no tables to keep."""
+
+    async def on_stop(self) -> None:
+        if self._consumer is not None:
+            await self._consumer.finish(self.finish_s)
+        await super().on_stop()
+
+
+class _Boot(faust.App.BootStrategy):  # type: ignore[misc]  # faust is not typed
+    enable_kafka_producer = False  # outputs are sent by the handler, whose producer awaits every delivery
+    enable_web = False
+
+
+def build_app(
+    *,
+    app_id: str,
+    brokers: Sequence[str],
+    topics: Sequence[str],
+    handler: Handler,
+    session_timeout_s: float = 30.0,
+    rebalance_timeout_s: float = 60.0,
+    commit_interval_s: float = 1.0,
+    finish_s: float = 5.0,
+    run_records: int = 2000,
+    runs_ahead: int = 4,
+) -> faust.App:
+    """An app that reads `topics` (which exist, with equal partition counts) as the consumer group `app_id`.
+
+    Partition p of all of them is with the same worker. `brokers` are `host:port`. Run it with `run`, or start and stop
+    it yourself and watch `app.crash_reason`.
+
+    - `session_timeout_s`: how long a worker may be silent before its partitions go to others. 30: longer than any pause
+      of a healthy process, short enough to wait for.
+    - `rebalance_timeout_s`: how long the others wait for a worker to join again. 60, as in Faust.
+    - `commit_interval_s`: how old the group's committed offsets get, which tools show as lag. 1: one small request.
+    - `finish_s`: how long a run under way may take to end at a stop. 5: below the 10 s that containers get.
+    - `run_records`: at most so many records are a run. 2000: below 500 the cost per run shows, and a run is what is
+      done again after a crash.
+    - `runs_ahead`: about so many runs wait in memory while one is worked. 4: enough that the handler never waits.
+    """
+    app = _App(
+        app_id,
+        broker=[URL(f"kafka://{broker}") for broker in brokers],
+        broker_session_timeout=session_timeout_s,
+        broker_heartbeat_interval=min(3.0, session_timeout_s / 3),
+        broker_rebalance_timeout=rebalance_timeout_s,
+        # A join is answered when the last member has joined.
+        broker_request_timeout=max(session_timeout_s, rebalance_timeout_s) + 30.0,
+        # The heartbeats say that we live. A worker that waits for its store must keep its partitions, not shuffle them.
+        broker_max_poll_interval=7 * 86400.0,
+        broker_commit_interval=commit_interval_s,
+        consumer_auto_offset_reset="earliest",  # of no effect: a claim says where to read, and a lost record is refused
+        agent_supervisor=CrashingSupervisor,  # a restarted agent would go on past what it could not do
+        key_serializer="raw",
+        value_serializer="raw",
+        topic_allow_declare=False,
+        topic_disable_leader=True,  # no topic beyond those of the contract
+        table_standby_replicas=1,  # with 0 Faust assigns round robin: the topics would not go together
+        # The epoch of a claim shuts out whatever is still under way, so a server that hangs need not block a rebalance.
+        stream_wait_empty=False,
+        web_enabled=False,
+    )
+    app.finish_s = finish_s
+    app.boot_strategy = _Boot(app)
+    app.finalize()
+    app.transport = Transport(
+        app.conf.broker_consumer, app, handler=handler, run_records=run_records, runs_ahead=runs_ahead
+    )
+
+    # Acknowledgements are ours: Faust's skip an unfinished batch, and take a failed one for done.
+    async def work(runs: Any) -> None:
+        async for run in runs:
+            await app.consumer.work(run)
+
+    app.agent(BatchTopic(app, topics=list(topics), acks=False), name="work")(work)
+    return app
+
+
+async def run(app: faust.App, stop: asyncio.Event, *, patience_s: float = 20.0) -> None:
+    """Start `app`, and stop it when `stop` is set or it has crashed; what made it crash is raised then.
+
+    A stop that takes longer than `patience_s` seconds is given up with a warning (20: a run under way, a last commit
+    and leaving the group); threads of Faust may be left then, so the process should end. Raises `UnavailableError`
+    when it was the broker that failed.
+    """
+    starting, ended, asked = (asyncio.ensure_future(a) for a in (app.start(), app.wait_until_stopped(), stop.wait()))
+    try:
+        await asyncio.wait({starting, ended, asked}, return_when=asyncio.FIRST_COMPLETED)
+        if starting.done() and starting.exception() is None:
+            await asyncio.wait({ended, asked}, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        starting.cancel()
+        asked.cancel()
+        await asyncio.wait({starting, asked})
+        try:
+            await asyncio.wait_for(app.stop(), patience_s)
+        except TimeoutError:
+            _log.warning("the worker did not stop within %g s", patience_s)
+        await asyncio.wait({ended})
+    reason = app.crash_reason
+    if reason is None and not starting.cancelled():
+        reason = starting.exception()
+    if isinstance(reason, KafkaError):
+        raise UnavailableError(f"the broker failed: {reason}") from reason
+    if reason is not None:
+        raise reason

@@ -1,0 +1,129 @@
+"""What one batch of records does to the sessions of a partition: computed here, committed elsewhere. No I/O.
+
+Sessions must be at hand: `needed` says which, the caller loads them first. The result is a `Commit` and its rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+from stream_agg.errors import EventError, InputError, SpecError
+from stream_agg.events import Dropped, Forecast, State
+from stream_agg.session.engine import Output, Session
+from stream_agg.spec import SessionSpec
+from stream_agg.store.tables import SessionChange
+from stream_agg.worker.wire import Encoder, Place, Row, decode
+
+Event = Forecast | State
+Decoder = Callable[[Any], Event]
+
+
+@dataclass(slots=True)
+class Read:
+    """A decoded record, or what is wrong with it."""
+
+    place: Place
+    event: Event | InputError
+
+
+@dataclass
+class Batch:
+    """Changes and rows piled up by the records of one topic-partition, in offset order.
+
+    `sessions` is the partition's cache, changed in place: a batch that is not committed must drop it.
+    """
+
+    sessions: dict[str, Session]
+    encoder: Encoder
+    grace_ms: int
+    rows: list[Row] = field(default_factory=list)
+    touched: set[str] = field(default_factory=set)
+    fresh: set[str] = field(default_factory=set)
+    closed: dict[str, Session] = field(default_factory=dict)
+
+    def event(self, read: Read) -> None:
+        """Apply a forecast or state."""
+        event = read.event
+        if isinstance(event, InputError):
+            self._dead(read.place, event)
+            return
+        session = self.sessions.get(event.session)
+        if session is None:
+            hint = "send its spec first, and use the session id as the key of every record"
+            self._dead(read.place, EventError("unknown_session", f"no session {event.session!r} here; {hint}"))
+            return
+        self.touched.add(event.session)
+        try:
+            if isinstance(event, Forecast):
+                outputs = session.forecast(event)
+            else:
+                _, outputs = session.state(event, read.place.pack())
+        except InputError as e:
+            self._dead(read.place, e)
+        else:
+            self._emit(outputs)
+
+    def spec(self, place: Place) -> None:
+        """Apply a session spec, or the null that closes a session."""
+        try:
+            name = place.key.decode()
+            if not place.value:
+                self._close(name)
+                return
+            spec = SessionSpec.from_dict(decode(place.value))
+            if spec.session != name:
+                raise SpecError([f"the record's key is {name!r}, not the session id {spec.session!r}"])
+            session = self.sessions.get(name)
+            if session is None:
+                self.sessions[name] = Session(spec)
+                self.fresh.add(name)
+                self.closed.pop(name, None)
+            else:
+                session.change(spec)
+            self.touched.add(name)
+        except UnicodeDecodeError:
+            self._dead(place, SpecError(["the record's key is not UTF-8"]))
+        except InputError as e:
+            self._dead(place, e)
+
+    def changes(self) -> dict[str, SessionChange]:
+        """What the batch leaves of every session it touched."""
+        changed = {
+            name: SessionChange(self.sessions[name].changes(), reset=name in self.fresh)
+            for name in sorted(self.touched - set(self.closed))
+        }
+        for name, session in self.closed.items():
+            changed[name] = SessionChange(session.changes(), reset=name in self.fresh, expire_ms=self.grace_ms)
+        return changed
+
+    def _close(self, name: str) -> None:
+        session = self.sessions.pop(name, None)
+        if session is None:
+            return  # nothing to close; a compacted topic repeats its nulls
+        self.closed[name] = session
+        self._emit([session.close()])
+
+    def _emit(self, outputs: Iterable[Output]) -> None:
+        for output in outputs:
+            if isinstance(output, Dropped):
+                self._dead(Place.unpack(output.origin), EventError(output.reason, output.detail))
+            else:
+                self.rows.append(self.encoder.row(output))
+
+    def _dead(self, place: Place, error: InputError) -> None:
+        self.rows.append(self.encoder.dead_letter(place, error))
+
+
+def read(place: Place, decoder: Decoder) -> Read:
+    """Decode a record once, at the door."""
+    try:
+        return Read(place, decoder(decode(place.value)))
+    except InputError as e:
+        return Read(place, e)
+
+
+def needed(reads: Iterable[Read]) -> set[str]:
+    """The sessions that a batch of events will ask for."""
+    return {r.event.session for r in reads if not isinstance(r.event, InputError)}

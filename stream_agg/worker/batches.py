@@ -1,0 +1,364 @@
+"""The way of records through Faust: what was fetched of one partition is one event, in offset order, none skipped.
+
+Faust keeps the membership, the heartbeats and the commits. Here stand the seams into faust-streaming, mode and aiokafka,
+all private to them: the three are pinned, and the tests of this file say what to look at before a pin moves. What the
+records mean, and where their effects go, is the handler's business.
+
+One task, `_drain_messages`, claims, seeks and fetches, so none of these can overtake another. Every partition has a
+`_Reader` that knows which offset is to be fetched next and which is to be worked next; a fetch or a run that starts
+anywhere else is dropped and read again. A rebalance forgets every reader, and whatever still carries one is stale.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from time import monotonic
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import aiokafka
+import faust
+from aiokafka.errors import ConsumerStoppedError, KafkaError
+from faust.transport.drivers import aiokafka as driver
+from faust.types import TP, ConsumerMessage
+
+from stream_agg.errors import FencedError, RefusedError
+
+if TYPE_CHECKING:
+    from stream_agg.worker.app import Handler
+
+_log = logging.getLogger(__name__)
+
+_FETCH_WAIT_S = 0.5  # one fetch waits no longer for a record: a rebalance that finds it waiting waits as long
+_LONG_POLL_MS = 500  # aiokafka's own default; Faust asks for 1500, and the first fetch after a seek may wait for that
+
+
+@dataclass(frozen=True, slots=True)
+class Reread:
+    """The handler's answer to a run it cannot use: read this topic-partition again from `offset`."""
+
+    offset: int
+
+
+@dataclass(eq=False, slots=True)
+class _Reader:
+    """One topic-partition under one claim; a re-read takes a new one. None: the earliest record that is kept."""
+
+    fetched: int | None  # the offset to fetch next
+    worked: int | None  # the offset to work next; all before it is finished
+    placed: bool = False  # whether the fetch position was set to `fetched`
+    exists: bool = False  # whether the topic is known to reach that far
+    waiting: int = 0  # runs handed over and not finished
+
+    @classmethod
+    def at(cls, offset: int | None) -> _Reader:
+        return cls(offset, offset)
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Run:
+    """Offsets `start` to `end` of a topic-partition and the records found there (none, where a transaction ended)."""
+
+    tp: TP
+    reader: _Reader
+    start: int
+    end: int
+    records: Sequence[aiokafka.ConsumerRecord]
+
+
+class BatchTopic(faust.Topic):  # type: ignore[misc]  # faust is not typed
+    """A topic whose events carry a `Run`. All input topics of an app must be of this class."""
+
+    def _compile_decode(self) -> None:
+        async def decode(message: Any, *, propagate: bool = False) -> Any:
+            return self.app.create_event(None, message.value, message.headers, message)
+
+        self.decode = decode
+
+
+class _Thread(driver.AIOKafkaConsumerThread):  # type: ignore[misc]  # faust is not typed
+    def _create_worker_consumer(self, transport: Any) -> Any:
+        consumer = super()._create_worker_consumer(transport)
+        consumer._isolation_level = "read_committed"  # what a producer aborted was never sent
+        consumer._fetch_max_wait_ms = _LONG_POLL_MS
+        return consumer
+
+
+class BatchConsumer(driver.Consumer):  # type: ignore[misc]  # faust is not typed
+    """Hands runs to `work`, by way of Faust's agent, and commits what is finished."""
+
+    def __init__(self, transport: Transport, *args: Any, **kwargs: Any) -> None:
+        super().__init__(transport, *args, **kwargs)
+        self._handler = transport.handler
+        self._runs_ahead = transport.runs_ahead
+        self._run_records = transport.run_records
+        self._readers: dict[TP, _Reader] = {}
+        self._unclaimed = False
+        self._room = asyncio.Event()
+        self._busy = asyncio.Lock()
+
+    def _new_consumer_thread(self) -> Any:
+        return _Thread(self, loop=self.loop, beacon=self.beacon)
+
+    # What the agent calls.
+
+    async def work(self, run: Run) -> None:
+        """Have the handler process `run`, unless it is stale. Raises what the handler raises."""
+        async with self._busy:
+            reader = run.reader
+            if not self._current(run):
+                return
+            if run.start != reader.worked:
+                _log.warning("%s: got offset %s where %s is next: reading again", run.tp, run.start, reader.worked)
+                self._restart(run.tp, reader.worked)
+                return
+            answer = await self._process(run) if run.records else None
+            if answer is None:
+                reader.worked = run.end
+                reader.waiting -= 1
+                self._room.set()
+            elif self._current(run):
+                _log.warning("%s: asked to read again from offset %d", run.tp, answer.offset)
+                self._restart(run.tp, answer.offset)
+
+    async def _process(self, run: Run) -> Reread | None:
+        try:
+            return await self._handler.process(run.tp.topic, run.tp.partition, run.records)
+        except FencedError:
+            if self._current(run):
+                raise
+            return None  # it moved to another worker while we were at it, who reads the run again
+
+    async def finish(self, patience_s: float) -> None:
+        """Take up no further run; the one under way may end within `patience_s` seconds."""
+        self._hold()
+        try:
+            async with asyncio.timeout(patience_s), self._busy:
+                pass
+        except TimeoutError:
+            _log.warning("a run was still under way after %g s", patience_s)
+
+    def _current(self, run: Run) -> bool:
+        return self._readers.get(run.tp) is run.reader
+
+    def _restart(self, tp: TP, offset: int | None) -> None:
+        self._readers[tp] = _Reader.at(offset)
+        self._room.set()
+
+    def _hold(self) -> None:
+        self.stop_flow()
+        self.app.flow_control.suspend()
+
+    # What Faust calls at a rebalance.
+
+    async def on_partitions_revoked(self, revoked: set[TP]) -> None:
+        self._hold()
+        # Faust forgets the acknowledgements first and commits afterwards: nothing. We commit first, but a broker that
+        # does not answer must not hold up the rebalance: the claim does not depend on what was committed.
+        try:
+            async with asyncio.timeout(self.app.conf.broker_rebalance_timeout / 2):
+                await self.commit()
+        except TimeoutError:
+            _log.warning("the commit before a rebalance had no answer; the group's lag will look too large")
+        self._readers.clear()
+        self._room.set()
+        if revoked:
+            self._handler.revoke(frozenset(tp.partition for tp in revoked))
+        await super().on_partitions_revoked(revoked)
+
+    async def on_partitions_assigned(self, assigned: set[TP], generation_id: int = 0) -> None:
+        # A worker that had no partition was not held by Faust, and would lose what it fetches before flow resumes.
+        self._hold()
+        self._unclaimed = False
+        self._readers.clear()
+        await super().on_partitions_assigned(assigned, generation_id)
+
+    async def perform_seek(self) -> None:
+        """Leave the claim to the drain task: Faust cuts this call short after `broker_request_timeout`, and never
+        reads again when that happens, but a claim takes as long as the store is away."""
+        self._unclaimed = True
+
+    # The drain task.
+
+    async def _drain_messages(self, fetcher: Any) -> None:
+        try:
+            while not (self.should_stop or fetcher.should_stop):
+                if not self.flow_active:
+                    await self.wait(self.can_resume_flow)
+                elif self._unclaimed:
+                    await self._claim()
+                elif self._readers:
+                    await self._place()
+                    await self._hand_over()
+                else:  # no partition for us
+                    await self.wait(self.suspend_flow)
+        except (ConsumerStoppedError, asyncio.CancelledError):
+            if not self.app.should_stop:
+                raise
+
+    async def _claim(self) -> None:
+        claim = asyncio.ensure_future(self._claim_alone())
+        suspended = asyncio.ensure_future(self.suspend_flow.wait())
+        try:
+            await asyncio.wait({claim, suspended}, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            claim.cancel()  # a rebalance overtook it, or we are stopping; nothing happens to one that is done
+            suspended.cancel()
+            await asyncio.wait({claim, suspended})
+        if claim.cancelled():
+            return
+        readers, committed = claim.result()
+        if suspended.cancelled():
+            self._unclaimed, self._readers = False, readers
+            self._committed_offset.update(committed)
+
+    async def _claim_alone(self) -> tuple[dict[TP, _Reader], dict[TP, int | None]]:
+        tps: set[TP] = self.assignment()
+        if not tps:
+            return {}, {}
+        committed: dict[TP, int | None] = await self._in_thread(self._committed, tps)
+        async with self._busy:
+            offsets = await self._handler.claim(
+                frozenset(tp.partition for tp in tps),
+                {(tp.topic, tp.partition): offset for tp, offset in committed.items()},
+            )
+        return {tp: _Reader.at(offsets.get((tp.topic, tp.partition))) for tp in tps}, committed
+
+    async def _place(self) -> None:
+        """Set the fetch position of every reader that is not where it should be."""
+        readers = {tp: reader for tp, reader in self._readers.items() if not reader.placed}
+        if not readers:
+            return
+        for tp, first in (await self._in_thread(self._earliest, list(readers))).items():
+            reader = readers[tp]
+            if reader.fetched is None:
+                reader.fetched = reader.worked = first
+            elif reader.fetched < first:
+                raise RefusedError(
+                    f"{tp.topic}[{tp.partition}]: {first - reader.fetched} records are gone: offset {reader.fetched} is "
+                    f"next, and the topic keeps {first} and later; bring them back, or rebuild from what is kept"
+                )
+        await self._in_thread(self._seek_all, {tp: reader.fetched for tp, reader in readers.items()})
+        for reader in readers.values():
+            reader.placed = True
+
+    async def _hand_over(self) -> None:
+        while sum(reader.waiting for reader in self._readers.values()) >= self._runs_ahead:
+            self._room.clear()
+            await self._room.wait()
+        readers, generation = dict(self._readers), self.app.consumer_generation_id
+        expected = {tp: reader.fetched for tp, reader in readers.items() if reader.placed}
+        got = await self._in_thread(self._fetch, expected)
+        self._check_ends(readers, expected, got)
+        for tp in got.strayed:
+            readers[tp].placed = False
+        for tp, (end, records) in got.moved.items():
+            run = Run(tp, readers[tp], expected[tp], end, records)
+            if self._current(run):
+                run.reader.fetched = end
+                run.reader.waiting += 1
+                # Waits while flow is suspended: the run is stale then, and `work` drops it.
+                await self.callback(_message(run, generation))
+
+    def _check_ends(self, readers: Mapping[TP, _Reader], expected: Mapping[TP, int], got: _Got) -> None:
+        """A topic that ends before the position is not the one that was read; aiokafka would wait, or start again."""
+        # The high watermark counts once per claim: the successor of a failed broker may know a lower one for a while.
+        ends = {tp: end for tp, end in got.ends.items() if not readers[tp].exists} | got.strayed
+        for tp, end in ends.items():
+            if self._readers.get(tp) is not readers[tp]:
+                continue
+            if end < expected[tp]:
+                raise RefusedError(
+                    f"{tp.topic}[{tp.partition}]: offset {expected[tp]} is next, and the topic ends before: it is not "
+                    f"the topic that was read until now; bring that back, or start with an empty store"
+                )
+            readers[tp].exists = True
+
+    # Commits: a hint for other tools, and for the operator.
+
+    def _filter_committable_offsets(self, tps: Iterable[TP]) -> dict[TP, int]:
+        committed = self._committed_offset
+        offsets = {tp: reader.worked for tp, reader in self._readers.items() if reader.worked is not None}
+        return {tp: offset for tp, offset in offsets.items() if offset != committed[tp]}
+
+    # In the consumer's thread, which alone may touch aiokafka.
+
+    async def _in_thread(self, function: Callable[..., Awaitable[Any]], *args: Any) -> Any:
+        return await self._thread.call_thread(function, *args)
+
+    async def _committed(self, tps: Sequence[TP]) -> dict[TP, int | None]:
+        consumer = self._thread._ensure_consumer()
+        return {tp: await consumer.committed(tp) for tp in tps}
+
+    async def _earliest(self, tps: Sequence[TP]) -> dict[TP, int]:
+        return dict(await self._thread._ensure_consumer().beginning_offsets(tps))
+
+    async def _seek_all(self, offsets: Mapping[TP, int]) -> None:
+        consumer = self._thread._ensure_consumer()
+        for tp in consumer.assignment() & offsets.keys():
+            consumer.seek(tp, offsets[tp])
+
+    async def _fetch(self, expected: Mapping[TP, int]) -> _Got:
+        """Fetch from the `expected` positions on."""
+        fetcher = self._thread._ensure_consumer()._fetcher
+        deadline = monotonic() + _FETCH_WAIT_S
+        with fetcher._subscriptions.fetch_context():
+            while not fetcher._closed:
+                # With a timeout of 0 it does not yield between the two looks: what moved is what was fetched.
+                strayed = _moved(fetcher, expected)
+                wanted = {tp: at for tp, at in expected.items() if tp not in strayed}
+                records = await fetcher.fetched_records(wanted, timeout=0, max_records=self._run_records)
+                moved = {tp: (at, records.get(tp, ())) for tp, at in _moved(fetcher, wanted).items()}
+                if moved or strayed or monotonic() > deadline:
+                    ends = {tp: state.highwater for tp, state in _states(fetcher, wanted).items()}
+                    return _Got(moved, strayed, {tp: end for tp, end in ends.items() if end is not None})
+                news = fetcher._create_fetch_waiter()
+                await asyncio.wait([news], timeout=deadline - monotonic())
+                if not news.cancel():
+                    news.result()  # not authorised, for one
+        raise ConsumerStoppedError
+
+
+class _Got(NamedTuple):
+    moved: Mapping[TP, tuple[int, Sequence[aiokafka.ConsumerRecord]]]  # the position now, the records before it
+    strayed: Mapping[TP, int]
+    """Positions that were not as expected. Ahead: the answer to an earlier fetch was lost, or the record is kept no
+    longer and aiokafka went to the earliest. Behind: it went there because there is no such record yet."""
+    ends: Mapping[TP, int]  # high watermarks
+
+
+def _states(fetcher: Any, tps: Iterable[TP]) -> dict[TP, Any]:
+    subscription = fetcher._subscriptions.subscription
+    if subscription is None or subscription.assignment is None:
+        return {}
+    states = {tp: subscription.assignment.state_value(tp) for tp in tps}
+    return {tp: state for tp, state in states.items() if state is not None and state.has_valid_position}
+
+
+def _moved(fetcher: Any, positions: Mapping[TP, int]) -> dict[TP, int]:
+    states = _states(fetcher, positions)
+    return {tp: state.position for tp, state in states.items() if state.position != positions[tp]}
+
+
+def _message(run: Run, generation: int) -> Any:
+    tp, offset = run.tp, run.end - 1
+    return ConsumerMessage(
+        tp.topic, tp.partition, offset, 0.0, 0, None, None, run, None, 0, 0, tp, generation_id=generation
+    )
+
+
+class Transport(driver.Transport):  # type: ignore[misc]  # faust is not typed
+    """Faust's aiokafka transport with a `BatchConsumer`.
+
+    At most `run_records` records make a run, and about `runs_ahead` runs wait for the agent.
+    """
+
+    Consumer = BatchConsumer
+
+    def __init__(self, url: Any, app: faust.App, *, handler: Handler, run_records: int, runs_ahead: int) -> None:
+        super().__init__(url, app)
+        self.handler = handler
+        self.run_records = run_records
+        self.runs_ahead = runs_ahead

@@ -1,0 +1,191 @@
+"""The worker's own clients of Kafka, beside Faust: a producer that awaits every delivery, and a reader of the specs.
+
+The sessions topic is read here and not through Faust, because a forecast of an unknown session must be able to wait
+for what its spec's topic holds by now: the two topics have no common order.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from contextlib import asynccontextmanager
+
+from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, ConsumerRecord, TopicPartition
+from aiokafka.admin import AIOKafkaAdminClient, NewTopic
+from aiokafka.errors import KafkaError, TopicAlreadyExistsError
+
+from stream_agg.errors import ConfigError, RefusedError, UnavailableError
+from stream_agg.worker.settings import Settings
+from stream_agg.worker.wire import Row
+
+_log = logging.getLogger(__name__)
+
+COMPACTED = frozenset({"topic_sessions", "topic_rules"})
+"""Topics that keep the last record of every key; the others are deleted by age."""
+
+SPECS_WAIT_S = 10.0
+"""How long a forecast of an unknown session waits for specs that the broker says are there."""
+
+
+@asynccontextmanager
+async def reachable(settings: Settings) -> AsyncIterator[AIOKafkaAdminClient]:
+    """An admin client; `UnavailableError` in one line where no broker answers."""
+    admin = AIOKafkaAdminClient(bootstrap_servers=settings.broker_list, request_timeout_ms=10_000)
+    try:
+        await asyncio.wait_for(admin.start(), 15)
+        yield admin
+    except (KafkaError, OSError, TimeoutError) as e:
+        raise UnavailableError(
+            f"no Kafka broker answers at {settings.brokers} ({type(e).__name__}); "
+            "check STREAM_AGG_BROKERS and that the broker runs"
+        ) from e
+    finally:
+        await admin.close()
+
+
+async def create_topics(settings: Settings) -> None:
+    """Create the topics that are missing, with one replica: for development."""
+    names = {name: value for name, value in settings.masked().items() if name.startswith("topic_")}
+    async with reachable(settings) as admin:
+        there = set(await admin.list_topics())
+        for name, topic in names.items():
+            if topic in there:
+                continue
+            cleanup = "compact" if name in COMPACTED else "delete"
+            new = NewTopic(topic, settings.partitions, 1, topic_configs={"cleanup.policy": cleanup})
+            try:
+                await admin.create_topics([new])
+            except TopicAlreadyExistsError:
+                pass  # another worker was faster
+
+
+async def count_partitions(settings: Settings) -> int:
+    """Partitions of the input topics; `RefusedError` where a topic is missing or the counts differ."""
+    async with reachable(settings) as admin:
+        described = {t["topic"]: t for t in await admin.describe_topics()}
+    names = [value for name, value in settings.masked().items() if name.startswith("topic_")]
+    missing = [topic for topic in names if topic not in described]
+    if missing:
+        raise RefusedError(
+            f"no such topic: {', '.join(missing)}; create them, or start with --create-topics in development"
+        )
+    counts = {topic: len(described[topic]["partitions"]) for topic in settings.inputs}
+    if len(set(counts.values())) > 1:
+        shown = ", ".join(f"{topic} has {count}" for topic, count in counts.items())
+        raise RefusedError(
+            f"the input topics differ in their partition counts: {shown}; a session's records must share one partition "
+            "number, so create them with equal counts"
+        )
+    return next(iter(counts.values()))
+
+
+class Publisher:
+    """Sends rows and returns when the broker has them all."""
+
+    def __init__(self, settings: Settings) -> None:
+        self.settings = settings
+        self._producer: AIOKafkaProducer | None = None
+
+    async def start(self) -> None:
+        """Connect; `UnavailableError` where no broker answers."""
+        self._producer = AIOKafkaProducer(
+            bootstrap_servers=self.settings.broker_list,
+            acks="all",
+            linger_ms=1,  # one batch of outputs goes out together; a lone one waits no longer
+            request_timeout_ms=int(self.settings.kafka_timeout_s * 1000),
+            max_request_size=16 << 20,  # a rule of 64 experts, or a dead letter as large as brokers take
+        )
+        try:
+            await self._producer.start()
+        except (KafkaError, OSError) as e:
+            raise UnavailableError(f"no Kafka broker answers at {self.settings.brokers}") from e
+
+    async def stop(self) -> None:
+        """Let go of the connection."""
+        if self._producer is not None:
+            await self._producer.stop()
+
+    async def publish(self, rows: Sequence[Row]) -> None:
+        """Deliver every row, in order per key; `UnavailableError` where one was not acknowledged: publish all again."""
+        assert self._producer is not None, "not started"
+        deliveries = []
+        try:
+            for row in rows:
+                headers = [(name, text.encode()) for name, text in row.headers]
+                deliveries.append(
+                    await self._producer.send(row.topic, row.value, key=row.key.encode(), headers=headers)
+                )
+        except (KafkaError, OSError) as e:
+            await asyncio.gather(*deliveries, return_exceptions=True)
+            raise UnavailableError(f"Kafka took no record for {row.topic}: {e}") from e
+        for answer in await asyncio.gather(*deliveries, return_exceptions=True):
+            if isinstance(answer, (KafkaError, OSError, TimeoutError)):
+                raise UnavailableError(f"Kafka did not acknowledge an output: {answer!r}") from answer
+            if isinstance(answer, BaseException):
+                raise answer
+
+
+class Specs:
+    """Reads the sessions topic of the partitions that are ours, from where the store has got to."""
+
+    def __init__(self, settings: Settings) -> None:
+        self.topic = settings.topic_sessions
+        self.settings = settings
+        self._consumer: AIOKafkaConsumer | None = None
+
+    async def start(self) -> None:
+        """Connect; `UnavailableError` where no broker answers."""
+        self._consumer = AIOKafkaConsumer(
+            bootstrap_servers=self.settings.broker_list, enable_auto_commit=False, auto_offset_reset="earliest"
+        )
+        try:
+            await self._consumer.start()
+        except (KafkaError, OSError) as e:
+            raise UnavailableError(f"no Kafka broker answers at {self.settings.brokers}") from e
+
+    async def stop(self) -> None:
+        """Let go of the connection."""
+        if self._consumer is not None:
+            await self._consumer.stop()
+
+    async def earliest(self, topics: Iterable[str], partition: int) -> dict[str, int]:
+        """topic -> the earliest retained offset."""
+        assert self._consumer is not None, "not started"
+        at = [TopicPartition(topic, partition) for topic in topics]
+        try:
+            first = await self._consumer.beginning_offsets(at)
+        except (KafkaError, OSError) as e:
+            raise UnavailableError(f"Kafka does not tell the offsets of partition {partition}: {e}") from e
+        return {tp.topic: offset for tp, offset in first.items()}
+
+    def read_from(self, offsets: Mapping[int, int]) -> None:
+        """Own these partitions, and none else, from these offsets on."""
+        assert self._consumer is not None, "not started"
+        if not offsets:
+            self._consumer.unsubscribe()
+            return
+        self._consumer.assign([TopicPartition(self.topic, p) for p in offsets])
+        for partition, offset in offsets.items():
+            self._consumer.seek(TopicPartition(self.topic, partition), offset)
+
+    async def poll(self, partition: int, timeout_ms: int = 0) -> list[ConsumerRecord]:
+        """What has come of one partition by now."""
+        assert self._consumer is not None, "not started"
+        at = TopicPartition(self.topic, partition)
+        try:
+            return list((await self._consumer.getmany(at, timeout_ms=timeout_ms)).get(at, []))
+        except (KafkaError, OSError) as e:
+            raise UnavailableError(f"Kafka does not give the records of {self.topic}: {e}") from e
+
+    async def rest(self, partition: int) -> AsyncIterator[list[ConsumerRecord]]:
+        """All that the topic holds now and was not read yet; `UnavailableError` if it does not come in time."""
+        assert self._consumer is not None, "not started"
+        at = TopicPartition(self.topic, partition)
+        try:
+            async with asyncio.timeout(SPECS_WAIT_S):
+                end = (await self._consumer.end_offsets([at]))[at]
+                while await self._consumer.position(at) < end:
+                    yield await self.poll(partition, 200)
+        except (KafkaError, OSError, TimeoutError) as e:
+            raise UnavailableError(f"Kafka does not give the records of {self.topic}: {e!r}") from e

@@ -1,0 +1,236 @@
+"""Claim, batch, compute, commit, publish: what happens to every input record, in the order that loses nothing.
+
+    claim     a new epoch in the store, what the outbox still holds is published, reading starts at the stored offsets
+    compute   sessions take the records; pure
+    commit    changed fields, next offset and outputs in one step, refused if the epoch is not ours
+    publish   outputs sent and acknowledged; the next commit lets their stored copy go
+
+A crash before the commit repeats the batch, one after it publishes the very same bytes again. Nothing here reads a
+clock that reaches a state or an output.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import TypeVar
+
+from aiokafka import ConsumerRecord
+
+from stream_agg.errors import FencedError, RefusedError, UnavailableError
+from stream_agg.events import Forecast, State, parse_duration
+from stream_agg.session.engine import Session
+from stream_agg.store.tables import Commit, Outcome, Store
+from stream_agg.worker.batch import Batch, Decoder, needed, read
+from stream_agg.worker.batches import Reread
+from stream_agg.worker.broker import Publisher, Specs
+from stream_agg.worker.failpoints import reach
+from stream_agg.worker.settings import Settings
+from stream_agg.worker.wire import Encoder, Place, pack_rows, unpack_rows
+
+_log = logging.getLogger(__name__)
+T = TypeVar("T")
+
+RETRY_S = 0.5
+"""Pause between tries while a server is away: short against any outage, long against the work of a try."""
+SPECS_EVERY_S = 0.5
+"""How often the sessions topic is looked at when no forecast asks for it."""
+
+
+@dataclass
+class Owned:
+    """A partition under one claim; the lock keeps its batches apart."""
+
+    partition: int
+    epoch: int
+    next_offsets: dict[str, int]
+    stored: dict[str, int]
+    """The next offsets the store has; a topic that was never committed is missing."""
+    sessions: dict[str, Session] = field(default_factory=dict)
+    published: int = 0
+    """Outbox blobs up to this number are delivered and may go."""
+    reread: dict[str, int] = field(default_factory=dict)
+    lock: asyncio.Lock = field(default_factory=asyncio.Lock)
+    lost: bool = False
+
+
+class Loop:
+    """The handler behind the Faust app: one `Owned` for each partition that is ours."""
+
+    def __init__(self, settings: Settings, store: Store, publisher: Publisher, specs: Specs) -> None:
+        self.settings, self.store, self.publisher, self.specs = settings, store, publisher, specs
+        self.owned: dict[int, Owned] = {}
+        self._encoder = Encoder(settings)
+        self._grace_ms = parse_duration(settings.close_grace) // 1000
+        self._decoders: dict[str, Decoder] = {
+            settings.topic_forecasts: Forecast.from_record,
+            settings.topic_states: State.from_record,
+        }
+        self._away = False
+
+    async def claim(
+        self, partitions: frozenset[int], committed: Mapping[tuple[str, int], int | None]
+    ) -> Mapping[tuple[str, int], int]:
+        """Become the owner, publish what a former one left, and say where to read from."""
+        self.revoke(frozenset(self.owned))
+        for partition in sorted(partitions):
+            self.owned[partition] = await self._insist(partial(self._claim_one, partition, committed))
+        self.specs.read_from({p: owned.next_offsets[self.specs.topic] for p, owned in self.owned.items()})
+        inputs = (self.settings.topic_forecasts, self.settings.topic_states)
+        return {(topic, p): owned.next_offsets[topic] for p, owned in self.owned.items() for topic in inputs}
+
+    def revoke(self, partitions: frozenset[int]) -> None:
+        """Drop the caches of partitions; work under way on them ends at the store's fence."""
+        for partition in partitions:
+            gone = self.owned.pop(partition, None)
+            if gone is not None:
+                gone.lost = True
+
+    async def process(self, topic: str, partition: int, records: Sequence[ConsumerRecord]) -> Reread | None:
+        """Apply a run of records; returns once they are committed and their outputs delivered."""
+        owned = self.owned.get(partition)
+        if owned is None:
+            return None
+        async with owned.lock:
+            at = owned.next_offsets[topic]
+            fresh = [r for r in records if r.offset >= at]
+            if fresh and fresh[0].offset > at and owned.reread.get(topic) != at:
+                owned.reread[topic] = at  # a hole: fetch again; if it stays, it is compaction's or a transaction's
+                return Reread(at)
+            for start in range(0, len(fresh), self.settings.batch):
+                await self._apply(owned, topic, fresh[start : start + self.settings.batch])
+        return None
+
+    async def watch_specs(self) -> None:
+        """Take new specs and closings as they come, until cancelled."""
+        while True:
+            for owned in list(self.owned.values()):
+                try:
+                    async with owned.lock:
+                        if not owned.lost:
+                            await self._take_specs(owned, await self.specs.poll(owned.partition))
+                except FencedError:
+                    owned.lost = True
+                except UnavailableError as e:
+                    _log.debug("sessions topic: %s", e)
+            await asyncio.sleep(SPECS_EVERY_S)
+
+    async def finish(self) -> None:
+        """Let go of outbox blobs that no commit will carry away any more."""
+        for owned in self.owned.values():
+            if owned.published and not owned.lost:
+                try:
+                    await self.store.trim(owned.partition, owned.epoch, owned.published)
+                except UnavailableError as e:
+                    _log.warning("the outbox of partition %d stays for the next owner: %s", owned.partition, e)
+
+    async def _claim_one(self, partition: int, committed: Mapping[tuple[str, int], int | None]) -> Owned:
+        topics = self.settings.inputs
+        first = await self.specs.earliest(topics, partition)
+        claim = await self.store.claim(partition)
+        if not claim.next_offsets and not self.settings.rebuild:
+            hints = {topic: committed.get((topic, partition)) for topic in topics}
+            if any(offset is not None and offset > first[topic] for topic, offset in hints.items()):
+                raise RefusedError(
+                    f"Redis holds nothing of partition {partition}, but the group {self.settings.app!r} has read it: "
+                    "restore Redis from its backup, or start once with --rebuild to replay the retained records"
+                )
+        offsets = {topic: claim.next_offsets.get(topic, first[topic]) for topic in topics}
+        rows = [row for _, blob in claim.outbox for row in unpack_rows(blob)]
+        last_number = max((number for number, _ in claim.outbox), default=0)
+        if rows:
+            await self.publisher.publish(rows)
+            await self.store.trim(partition, claim.epoch, last_number)
+        _log.info("partition %d is ours (epoch %d, %d rows published again)", partition, claim.epoch, len(rows))
+        return Owned(partition, claim.epoch, offsets, dict(claim.next_offsets))
+
+    async def _apply(self, owned: Owned, topic: str, records: Sequence[ConsumerRecord]) -> None:
+        decoder = self._decoders[topic]
+        reads = [read(_place(record), decoder) for record in records]
+        wanted = needed(reads)
+        await self._load(owned, wanted)
+        if wanted - set(owned.sessions):  # their specs may be in the topic by now
+            await self._insist(partial(self._catch_up, owned), owned)
+            await self._load(owned, wanted)
+        batch = self._batch(owned)
+        for item in reads:
+            batch.event(item)
+        await self._commit(owned, topic, records[-1].offset + 1, batch)
+
+    async def _take_specs(self, owned: Owned, records: Sequence[ConsumerRecord]) -> None:
+        fresh = [_place(r) for r in records if r.offset >= owned.next_offsets[self.specs.topic]]
+        if not fresh:
+            return
+        await self._load(owned, {place.key.decode("utf-8", "replace") for place in fresh})
+        batch = self._batch(owned)
+        for place in fresh:
+            batch.spec(place)
+        await self._commit(owned, self.specs.topic, fresh[-1].offset + 1, batch)
+
+    async def _catch_up(self, owned: Owned) -> None:
+        async for records in self.specs.rest(owned.partition):
+            await self._take_specs(owned, records)
+
+    def _batch(self, owned: Owned) -> Batch:
+        return Batch(owned.sessions, self._encoder, self._grace_ms)
+
+    async def _load(self, owned: Owned, names: set[str]) -> None:
+        for name in sorted(names - set(owned.sessions)):
+            tables = await self._insist(partial(self.store.load, owned.partition, name), owned)
+            if tables is not None:
+                owned.sessions[name] = Session.from_tables(tables)
+
+    async def _commit(self, owned: Owned, topic: str, next_offset: int, batch: Batch) -> None:
+        """Commit and publish. Until the commit is known to be applied it is sent again, the same to the byte."""
+        commit = Commit(
+            partition=owned.partition,
+            epoch=owned.epoch,
+            topic=topic,
+            expected=owned.stored.get(topic),
+            next=next_offset,
+            changes=batch.changes(),
+            outbox=pack_rows(batch.rows),
+            trim=owned.published,
+        )
+        reach("before_commit")
+        done = await self._insist(partial(self.store.commit, commit), owned)
+        reach("after_commit")
+        if done.outcome is Outcome.FENCED:
+            raise FencedError(f"partition {owned.partition} has another owner now")
+        if done.outcome is Outcome.STALE and done.stored != next_offset:
+            raise RefusedError(
+                f"the stored offset of {topic}/{owned.partition} is {done.stored}, expected {commit.expected}: two "
+                "deployments write under one STREAM_AGG_APP"
+            )
+        owned.next_offsets[topic] = owned.stored[topic] = next_offset
+        if batch.rows:
+            await self._insist(partial(self.publisher.publish, batch.rows), owned)
+            reach("after_publish")
+            owned.published = done.number
+
+    async def _insist(self, ask: Callable[[], Awaitable[T]], owned: Owned | None = None) -> T:
+        """The answer, however often a server has to be asked. Says once that it waits, and once that it goes on."""
+        while True:
+            try:
+                answer = await ask()
+            except UnavailableError as e:
+                if not self._away:
+                    self._away = True
+                    _log.warning("paused, nothing is lost: %s; trying again every %g s", e, RETRY_S)
+                if owned is not None and owned.lost:
+                    raise FencedError(f"partition {owned.partition} was given up while a server was away") from e
+                await asyncio.sleep(RETRY_S)
+            else:
+                if self._away:
+                    self._away = False
+                    _log.warning("the server answers again: resumed")
+                return answer
+
+
+def _place(record: ConsumerRecord) -> Place:
+    return Place(
+        record.topic, record.partition, record.offset, record.timestamp, record.key or b"", record.value or b""
+    )

@@ -1,0 +1,51 @@
+"""A worker from start to end: checks what it needs, puts its parts together, runs until told to stop."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+
+from stream_agg.store.redis import RedisStore
+from stream_agg.worker import app as faust_app
+from stream_agg.worker.broker import Publisher, Specs, count_partitions, create_topics
+from stream_agg.worker.loop import Loop
+from stream_agg.worker.settings import Settings
+
+_log = logging.getLogger(__name__)
+
+
+async def run(settings: Settings, stop: asyncio.Event) -> None:
+    """Work until `stop` is set. `UnavailableError` where a server is missing at start, `RefusedError` where going on
+    would break a promise; whatever else a crash was is raised as it is."""
+    if settings.create_topics:
+        await create_topics(settings)
+    partitions = await count_partitions(settings)
+    store = RedisStore(settings.redis_url, settings.app, settings.redis_timeout_s)
+    publisher, specs = Publisher(settings), Specs(settings)
+    try:
+        await store.peek(0)
+        await publisher.start()
+        await specs.start()
+        loop = Loop(settings, store, publisher, specs)
+        app = faust_app.build_app(
+            app_id=settings.app,
+            brokers=settings.broker_list,
+            topics=[settings.topic_forecasts, settings.topic_states],
+            handler=loop,
+            session_timeout_s=settings.session_timeout_s,
+        )
+        _log.info("ready to take %d partitions of %s", partitions, ", ".join(settings.inputs))
+        watching = asyncio.create_task(loop.watch_specs())
+        watching.add_done_callback(lambda task: stop.set())  # it ends only by an error
+        try:
+            await faust_app.run(app, stop)
+        finally:
+            watching.cancel()
+            ended = (await asyncio.gather(watching, return_exceptions=True))[0]
+            await loop.finish()
+        if isinstance(ended, Exception):
+            raise ended
+    finally:
+        await specs.stop()
+        await publisher.stop()
+        await store.close()

@@ -1,0 +1,130 @@
+"""Everything that can be set, in one typed object, read once from the environment. No server is touched here.
+
+Every field is also an environment variable: `STREAM_AGG_` and its name in capitals. A secret may come from a file
+instead: `STREAM_AGG_REDIS_URL_FILE=/run/secrets/redis` is read once, without its last line break.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+from stream_agg.errors import ConfigError
+from stream_agg.events import parse_duration
+
+PREFIX = "STREAM_AGG_"
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """Settings of a worker and of the tools beside it; each with the reason of its default."""
+
+    brokers: str = "127.0.0.1:9092"
+    """Kafka bootstrap servers, `host:port` with commas; Kafka's own default."""
+    redis_url: str = "redis://127.0.0.1:6379/0"
+    """Where the state lives; Redis' own default. May hold a password: masked wherever it is shown."""
+    app: str = "stream_agg"
+    """Name of this deployment: the consumer group, and the first part of every key in Redis."""
+    topic_sessions: str = "sessions"
+    topic_forecasts: str = "forecasts"
+    topic_states: str = "states"
+    topic_actions: str = "actions"
+    topic_regret: str = "regret"
+    topic_rules: str = "rules"
+    topic_dead_letters: str = "dead-letters"
+    create_topics: bool = False
+    """Create missing topics at start. For development: in production sizes and retention are a decision."""
+    partitions: int = 4
+    """Partitions of topics that are created: as many workers as that can share the work."""
+    batch: int = 1000
+    """Records a commit holds at most: larger ones save little, and are what a crash repeats."""
+    redis_timeout_s: float = 5.0
+    """How long one answer of Redis may take; a commit of a full batch takes milliseconds."""
+    kafka_timeout_s: float = 30.0
+    """How long one delivery to Kafka may take before it is tried again."""
+    session_timeout_s: float = 30.0
+    """How long a worker may be silent before its partitions go to another: longer than any pause of a healthy one."""
+    close_grace: str = "P1D"
+    """How long a closed session stays readable in Redis: long enough for a person to look next morning."""
+    rebuild: bool = False
+    """Start from the earliest retained records where Redis is empty although the group has committed offsets."""
+
+    @classmethod
+    def from_env(cls, env: Mapping[str, str], **flags: Any) -> Settings:
+        """Settings of `env`; flags that are not None win. `ConfigError` lists every fault."""
+        values: dict[str, Any] = {}
+        faults: list[str] = []
+        known = {PREFIX + f.name.upper(): f for f in fields(cls)}
+        for name, text in env.items():
+            field = known.get(name.removesuffix("_FILE"))
+            if field is None:
+                continue
+            try:
+                raw = Path(text).read_text().rstrip("\r\n") if name.endswith("_FILE") else text
+                values[field.name] = _parse(str(field.type), raw)
+            except (OSError, ValueError) as e:
+                faults.append(f"{name}: {e}")
+        values |= {name: value for name, value in flags.items() if value is not None}
+        settings = cls(**values)
+        faults += settings._faults()
+        if faults:
+            raise ConfigError("; ".join(faults))
+        return settings
+
+    def _faults(self) -> list[str]:
+        faults = []
+        for broker in self.brokers.split(","):
+            host, _, port = broker.strip().rpartition(":")
+            if not host or not port.isdigit() or not 0 < int(port) < 65536:
+                faults.append(f"{PREFIX}BROKERS: {broker.strip()!r} is not host:port")
+        if urlsplit(self.redis_url).scheme not in ("redis", "rediss", "unix"):
+            faults.append(f"{PREFIX}REDIS_URL: expected redis://host:port/db")
+        if not self.app or set("{}") & set(self.app):
+            faults.append(f"{PREFIX}APP: expected a name without braces")
+        for name in ("partitions", "batch", "redis_timeout_s", "kafka_timeout_s", "session_timeout_s"):
+            if getattr(self, name) <= 0:
+                faults.append(f"{PREFIX}{name.upper()}: must be positive")
+        try:
+            parse_duration(self.close_grace)
+        except ValueError as e:
+            faults.append(f"{PREFIX}CLOSE_GRACE: {e}")
+        names = [value for name, value in self.masked().items() if name.startswith("topic_")]
+        if len(set(names)) < len(names):
+            faults.append("two topics have the same name")
+        return faults
+
+    @property
+    def broker_list(self) -> list[str]:
+        """Bootstrap servers, one each."""
+        return [broker.strip() for broker in self.brokers.split(",")]
+
+    @property
+    def inputs(self) -> tuple[str, str, str]:
+        """The input topics: sessions, forecasts, states."""
+        return self.topic_sessions, self.topic_forecasts, self.topic_states
+
+    def masked(self) -> dict[str, Any]:
+        """All values, fit to be shown."""
+        shown = {f.name: getattr(self, f.name) for f in fields(self)}
+        url = urlsplit(self.redis_url)
+        if url.password:
+            shown["redis_url"] = self.redis_url.replace(f":{url.password}@", ":***@")
+        return shown
+
+
+def _parse(kind: str, text: str) -> Any:
+    if kind == "bool":
+        if text.lower() in ("1", "true", "yes", "on"):
+            return True
+        if text.lower() in ("0", "false", "no", "off", ""):
+            return False
+        raise ValueError(f"{text!r} is neither true nor false")
+    if kind in ("int", "float"):
+        try:
+            return int(text) if kind == "int" else float(text)
+        except ValueError:
+            raise ValueError(f"{text!r} is not a number") from None
+    return text
