@@ -17,9 +17,13 @@ from stream_agg.errors import EventError, Reason
 ID_LENGTH = 512
 """Longest session or event id, in characters: ids are keys in Redis and Kafka and go into every output."""
 
+LARGEST_PAYOFF = 1e9
+"""Largest payoff in size, in a spec and fed back: sums over a session stay finite, so they have a JSON text."""
+
+_SURROGATE = re.compile("[\ud800-\udfff]")
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
-_RFC3339 = re.compile(r"\d{4}-\d\d-\d\d[Tt ]\d\d:\d\d:\d\d(\.\d+)?([Zz]|[+-]\d\d:\d\d)", re.ASCII)
+_RFC3339 = re.compile(r"\d{4}-\d\d-\d\d[Tt ]\d\d:\d\d:\d\d(\.\d+)?([Zz]|[+-]\d\d:[0-5]\d)", re.ASCII)
 _DURATION = re.compile(
     r"P(?=.)(?:(?P<weeks>\d+)W)?(?:(?P<days>\d+)D)?"
     r"(?:T(?=.)(?:(?P<hours>\d+)H)?(?:(?P<minutes>\d+)M)?(?:(?P<seconds>\d+(?:\.\d{1,6})?)S)?)?",
@@ -37,8 +41,9 @@ def parse_time(text: str) -> int:
     if not _RFC3339.fullmatch(text):
         raise ValueError(f"{text[:40]!r} is not an RFC 3339 time such as 2026-11-21T06:00:00Z")
     try:
-        return (datetime.fromisoformat(text.upper()) - _EPOCH) // _MICROSECOND
-    except ValueError as e:
+        # In UTC, because an offset can carry a time out of the years that have a text.
+        return (datetime.fromisoformat(text.upper()).astimezone(UTC) - _EPOCH) // _MICROSECOND
+    except (ValueError, OverflowError) as e:
         raise ValueError(f"{text[:40]!r} is not a time: {e}") from e
 
 
@@ -69,9 +74,14 @@ def parse_duration(text: str) -> int:
 
 def check_id(value: Any, name: str) -> str:
     """The id if it is one: text of 1 to 512 characters that UTF-8 can hold; else `EventError`."""
-    if not isinstance(value, str) or not 0 < len(value) <= ID_LENGTH:
+    if not is_text(value, ID_LENGTH):
         raise EventError("bad_event", f"{name}: expected text of 1 to {ID_LENGTH} characters, got {_short(value)}")
-    return value
+    return str(value)
+
+
+def is_text(value: Any, longest: int) -> bool:
+    """Whether it is text of 1 to `longest` characters that UTF-8 can hold (half of a surrogate pair is not)."""
+    return isinstance(value, str) and 0 < len(value) <= longest and not _SURROGATE.search(value)
 
 
 def _short(value: Any) -> str:
@@ -141,8 +151,8 @@ class State:
             raise EventError("bad_event", "expected either a state (0 or 1) or a payoff (a number)")
         if state is not None and (not _number(state) or state not in (0, 1)):
             raise EventError("bad_event", f"state: expected 0 or 1, got {_short(state)}")
-        if payoff is not None and not _number(payoff):
-            raise EventError("bad_event", f"payoff: expected a number, got {_short(payoff)}")
+        if payoff is not None and not (_number(payoff) and abs(payoff) <= LARGEST_PAYOFF):
+            raise EventError("bad_event", f"payoff: expected a number of at most 1e9, got {_short(payoff)}")
         return cls(
             check_id(record.get("session"), "session"),
             check_id(record.get("event"), "event"),

@@ -6,13 +6,14 @@ A bad spec is refused with every fault at once (`SpecError.faults`), because its
 from __future__ import annotations
 
 import math
+import sys
 from bisect import bisect_left
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any, Literal
 
 from stream_agg.errors import EventError, SpecError
-from stream_agg.events import ID_LENGTH, parse_duration
+from stream_agg.events import ID_LENGTH, LARGEST_PAYOFF, is_text, parse_duration
 
 MAX_EXPERTS, MAX_ACTIONS, MAX_LEVELS, NAME_LENGTH = 64, 1000, 1001, 128
 
@@ -130,7 +131,7 @@ class SessionSpec:
             else:
                 indices.append(alphabet.nearest(p))
         if heard < len(forecasts):
-            unknown = sorted(set(forecasts) - set(self.experts))
+            unknown = sorted(map(str, set(forecasts) - set(self.experts)))
             raise EventError("unknown_expert", f"no such expert in the spec: {', '.join(unknown)[:200]}")
         return tuple(indices)
 
@@ -151,8 +152,9 @@ class SessionSpec:
         """Fields in which `new` differs although a running session cannot change them."""
         may_change = {"gamma", "epsilon", "schedule", "horizon"}
         refused = [f.name for f in fields(self) if getattr(self, f.name) != getattr(new, f.name)]
-        if tuple(self.experts) != tuple(new.experts) and "experts" not in refused:
-            refused.append("experts")  # the order of experts is the order of profiles
+        for name in ("experts", "actions"):  # their order is that of profiles, and of the actions stored by number
+            if tuple(getattr(self, name)) != tuple(getattr(new, name)) and name not in refused:
+                refused.append(name)
         return [name for name in refused if name not in may_change]
 
 
@@ -195,8 +197,8 @@ class _Parser:
 
     def _session(self) -> str | None:
         name = self.value.get("session")
-        if isinstance(name, str) and 0 < len(name) <= ID_LENGTH:
-            return name
+        if is_text(name, ID_LENGTH):
+            return str(name)
         self._fault(f"session: expected text of 1 to {ID_LENGTH} characters")
         return None
 
@@ -206,7 +208,7 @@ class _Parser:
             self._fault(f"{field_name}: expected an object with 1 to {most} names")
             return {}
         for name in value:
-            if not isinstance(name, str) or not 0 < len(name) <= NAME_LENGTH:
+            if not is_text(name, NAME_LENGTH):
                 self._fault(f"{field_name}: names are text of 1 to {NAME_LENGTH} characters, got {str(name)[:20]!r}")
         return value
 
@@ -235,7 +237,11 @@ class _Parser:
     def _actions(self) -> dict[str, tuple[float, float]]:
         actions: dict[str, tuple[float, float]] = {}
         for name, pair in self._named("actions", MAX_ACTIONS).items():
-            if isinstance(pair, Sequence) and len(pair) == 2 and all(_is_number(u) and abs(u) <= 1e9 for u in pair):
+            if (
+                isinstance(pair, Sequence)
+                and len(pair) == 2
+                and all(_is_number(u) and abs(u) <= LARGEST_PAYOFF for u in pair)
+            ):
                 actions[name] = (float(pair[0]), float(pair[1]))
             else:
                 self._fault(f"actions.{name}: expected [payoff in state 0, payoff in state 1], finite, at most 1e9")
@@ -289,4 +295,5 @@ class _Parser:
 
 
 def _is_number(value: Any) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
+    # Against the largest float, not with isfinite: that raises on integers which no float can hold.
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and abs(value) <= sys.float_info.max

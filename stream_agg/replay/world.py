@@ -1,6 +1,6 @@
 """A made-up feed whose truth is known: conditionally independent, calibrated experts. No clock, no global randomness.
 
-The world is Example 2 of the paper (and theory.md, section 7), lived by several sessions at once. In each, the state of
+The world is Example 2 of the paper, lived by several sessions at once. In each, the state of
 an event is 1 with the prior's probability; given the state, each expert sees a signal of its own and reports the
 posterior it implies. The prior wanders over a few values, so that the posteriors an expert can report are a finite
 set: its levels. A report is exactly calibrated at every level, however the prior wanders.

@@ -28,7 +28,7 @@ from stream_agg.spec import SILENT, SessionSpec
 class Decision:
     """What learning will need of a decision: never today's rule, but the mix and action of then.
 
-    `state` is None until known, then 0 or 1, or -1 for a payoff fed back without its state.
+    `state` is None until known, then 0 or 1, or -1 for a `payoff` fed back without its state.
     """
 
     round: int
@@ -37,6 +37,7 @@ class Decision:
     mix: tuple[tuple[int, float], ...]
     action: int
     state: int | None = None
+    payoff: float | None = None
 
 
 @dataclass(slots=True)
@@ -114,6 +115,7 @@ def dump_decision(decision: Decision) -> bytes:
             "mix": decision.mix,
             "action": decision.action,
             "state": decision.state,
+            "payoff": decision.payoff,
         }
     )
 
@@ -122,7 +124,7 @@ def load_decision(text: bytes) -> Decision:
     """The inverse of `dump_decision`."""
     d = orjson.loads(text)
     mix = tuple((action, probability) for action, probability in d["mix"])
-    return Decision(d["round"], d["time_us"], tuple(d["profile"]), mix, d["action"], d["state"])
+    return Decision(d["round"], d["time_us"], tuple(d["profile"]), mix, d["action"], d["state"], d["payoff"])
 
 
 def load_parked(text: bytes) -> Parked:

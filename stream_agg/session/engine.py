@@ -53,7 +53,7 @@ class Session(Stored):
         self._deadline_us = spec.state_deadline_us
 
     def decide(self, event: str, forecasts: Mapping[str, float | None], time: str | datetime) -> Action:
-        """Decide at a reported profile, expert -> probability or None, and count it; solve first if the schedule says so.
+        """Decide at a reported profile, expert -> probability or None, and count it; solve first if the schedule asks.
 
         `EventError` with reason "duplicate" for an event id that was decided before.
         """
@@ -180,13 +180,14 @@ class Session(Stored):
         value = -1 if state.state is None else state.state
         self.touch("state", "counters")
         if decision.state is not None:
-            if decision.state == value:
+            if (decision.state, decision.payoff) == (value, state.payoff):
                 known.counts["duplicate"] += 1
                 return "duplicate", []
-            return "conflict", [self._drop("conflict", state, origin, f"its state was {decision.state} before")]
+            before = f"state was {decision.state}" if state.payoff is None else f"payoff was {decision.payoff:g}"
+            return "conflict", [self._drop("conflict", state, origin, f"its {before} before")]
         if state.time_us - decision.time_us > self._deadline_us:
             return "late", [self._drop("late", state, origin, f"more than {self.spec.state_deadline} after")]
-        decision.state = value
+        decision.state, decision.payoff = value, state.payoff
         self.open -= 1
         self.touch("events", state.event)
         known.states += 1

@@ -8,6 +8,7 @@ from typing import Self
 
 import orjson
 
+from stream_agg.errors import SpecError
 from stream_agg.events import RobustPart
 from stream_agg.rule.certificate import Certificate
 from stream_agg.rule.rule import Rule, unseen_rule
@@ -58,6 +59,13 @@ class Stored:
     @classmethod
     def from_tables(cls, tables: Mapping[str, Mapping[str, bytes]]) -> Self:
         """The session that wrote those tables, to the bit. `KeyError` or `ValueError` where they are not whole."""
+        try:
+            return cls._from_tables(tables)
+        except (TypeError, SpecError) as e:  # a field of another shape; a stored spec is no input to dead-letter
+            raise ValueError(f"not the tables of a session: {e}") from e
+
+    @classmethod
+    def _from_tables(cls, tables: Mapping[str, Mapping[str, bytes]]) -> Self:
         state = tables["state"]
         session = cls(SessionSpec.from_dict(orjson.loads(state["spec"])))
         names = session.names

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from stream_agg.store.keys import EPOCH, NEXT, OUTBOX, SCHEMA as SCHEMA_FIELD, TRIMMED, Keys
+from stream_agg.store.keys import EPOCH, NEXT, OUTBOX, TRIMMED, VERSION, Keys
 from stream_agg.store.tables import SCHEMA, TABLES, Commit, SessionChange
 
 Argument = str | bytes | int
@@ -16,9 +16,9 @@ Argument = str | bytes | int
 _MOST_ARGS = 1000  # in one redis.call: Lua 5.1 cannot unpack more than its stack, 8000
 
 CLAIM = f"""
-local found = redis.call('HGET', KEYS[1], '{SCHEMA_FIELD}')
+local found = redis.call('HGET', KEYS[1], '{VERSION}')
 if found and found ~= ARGV[1] then return {{'schema', found}} end
-if not found then redis.call('HSET', KEYS[1], '{SCHEMA_FIELD}', ARGV[1]) end
+if not found then redis.call('HSET', KEYS[1], '{VERSION}', ARGV[1]) end
 redis.call('HINCRBY', KEYS[1], '{EPOCH}', 1)
 return {{'ok', redis.call('HGETALL', KEYS[1]), redis.call('HGETALL', KEYS[2])}}
 """
@@ -26,7 +26,7 @@ return {{'ok', redis.call('HGETALL', KEYS[1]), redis.call('HGETALL', KEYS[2])}}
 _OWNED = f"""
 local function refusal()
   if redis.call('HGET', KEYS[1], '{EPOCH}') ~= ARGV[2] then return 'fenced' end
-  if redis.call('HGET', KEYS[1], '{SCHEMA_FIELD}') ~= ARGV[1] then return 'schema' end
+  if redis.call('HGET', KEYS[1], '{VERSION}') ~= ARGV[1] then return 'schema' end
 end
 local function trim(upto)
   local newest = tonumber(redis.call('HGET', KEYS[1], '{OUTBOX}') or 0)
@@ -40,7 +40,7 @@ end
 TRIM = f"""
 {_OWNED}
 local refused = refusal()
-if refused then return {{refused, redis.call('HGET', KEYS[1], '{SCHEMA_FIELD}') or ''}} end
+if refused then return {{refused, redis.call('HGET', KEYS[1], '{VERSION}') or ''}} end
 trim(tonumber(ARGV[3]))
 return {{'ok'}}
 """
@@ -56,7 +56,7 @@ local topic, expected, following = take(), take(), take()
 local upto, blob = tonumber(take()), take()
 local stored = redis.call('HGET', KEYS[1], topic) or ''
 local refused = refusal()
-if refused then return {{refused, 0, stored, redis.call('HGET', KEYS[1], '{SCHEMA_FIELD}') or ''}} end
+if refused then return {{refused, 0, stored, redis.call('HGET', KEYS[1], '{VERSION}') or ''}} end
 local stale = stored ~= expected
 for _ = 1, tonumber(take()) do
   local other, wanted = take(), take()

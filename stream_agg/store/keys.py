@@ -14,7 +14,7 @@ from __future__ import annotations
 from stream_agg.errors import ConfigError
 from stream_agg.store.tables import TABLES
 
-SCHEMA = "schema"
+VERSION = "schema"
 EPOCH = "epoch"
 OUTBOX = "outbox"
 TRIMMED = "trimmed"

@@ -18,7 +18,7 @@ from redis.backoff import NoBackoff
 
 from stream_agg.errors import ConfigError, RefusedError, UnavailableError
 from stream_agg.store.commit import CLAIM, COMMIT, TRIM, commit_call
-from stream_agg.store.keys import EPOCH, NEXT, SCHEMA as SCHEMA_FIELD, Keys
+from stream_agg.store.keys import EPOCH, NEXT, VERSION, Keys
 from stream_agg.store.tables import SCHEMA, TABLES, Claim, Commit, Committed, Outcome, Store, Tables
 
 _REMEDIES = {
@@ -82,15 +82,17 @@ class RedisStore(Store):
         keys = self._keys(partition)
         with self._answering():
             async with self._redis.pipeline(transaction=True) as pipe:
-                meta, outbox = await pipe.hgetall(keys.meta).hgetall(keys.outbox).execute()
-        self._check_schema(partition, meta.get(SCHEMA_FIELD.encode()))
+                pipe.hgetall(keys.meta)
+                pipe.hgetall(keys.outbox)
+                meta, outbox = await pipe.execute()
+        self._check_schema(partition, meta.get(VERSION.encode()))
         return _view(partition, meta, outbox)
 
     async def load(self, partition: int, session: str) -> Tables | None:
         keys = self._keys(partition)
         with self._answering():
             async with self._redis.pipeline(transaction=True) as pipe:
-                pipe.hget(keys.meta, SCHEMA_FIELD)
+                pipe.hget(keys.meta, VERSION)
                 pipe.sismember(keys.sessions, session)
                 for key in keys.tables(session):
                     pipe.hgetall(key)
@@ -121,7 +123,9 @@ class RedisStore(Store):
         keys = self._keys(partition)
         with self._answering():
             async with self._redis.pipeline(transaction=True) as pipe:
-                schema, held = await pipe.hget(keys.meta, SCHEMA_FIELD).smembers(keys.sessions).execute()
+                pipe.hget(keys.meta, VERSION)
+                pipe.smembers(keys.sessions)
+                schema, held = await pipe.execute()
         self._check_schema(partition, schema)
         return sorted(session.decode() for session in held)
 
@@ -181,10 +185,10 @@ def _options(url: str, timeout_s: float) -> dict[str, Any]:
     }
 
 
-def _pool(options: dict[str, Any]) -> ConnectionPool[Any]:
+def _pool(options: dict[str, Any]) -> ConnectionPool:
     try:
         pool = ConnectionPool(**options)
-        pool.make_connection()
+        pool.make_connection()  # type: ignore[no-untyped-call]  # redis-py left it untyped
     except (TypeError, ValueError):
         raise ConfigError("the Redis URL has an option after its ? that does not exist") from None
     return pool

@@ -49,8 +49,8 @@ class Commit:
     """One batch of one topic-partition, all or nothing.
 
     `expected` is the stored next offset that the batch starts from (None: none is stored yet), `next` the one after it.
-    `others` is the same as `expected` for other topics whose effects the changes rest on: a store that went back in time
-    (a restored backup, a stale replica) under the same epoch may still agree on `topic`.
+    `others` is the same as `expected` for other topics whose effects the changes rest on: a store that went back in
+    time (a restored backup, a stale replica) under the same epoch may still agree on `topic`.
     `outbox` is the blob of outputs to keep until published (b"" for none); `trim` lets every blob up to that number go.
     A session the store does not hold starts from nothing, `reset` or not.
     """

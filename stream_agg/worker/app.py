@@ -21,6 +21,8 @@ from stream_agg.worker.batches import BatchTopic, Reread, Transport
 
 _log = logging.getLogger(__name__)
 
+_LONG_S = 7 * 86400.0  # long enough to mean never, short enough for every unit it is turned into
+
 
 class Handler(Protocol):
     """What the worker does with its partitions. `claim` and `process` never run at the same time."""
@@ -98,8 +100,10 @@ def build_app(
         broker_rebalance_timeout=rebalance_timeout_s,
         # A join is answered when the last member has joined.
         broker_request_timeout=max(session_timeout_s, rebalance_timeout_s) + 30.0,
-        # The heartbeats say that we live. A worker that waits for its store must keep its partitions, not shuffle them.
-        broker_max_poll_interval=7 * 86400.0,
+        # The heartbeats say that we live. A worker that waits for its store must keep its partitions, not shuffle them,
+        # and is not to be called a bug by Faust's watchdog.
+        broker_max_poll_interval=_LONG_S,
+        stream_processing_timeout=_LONG_S,
         broker_commit_interval=commit_interval_s,
         consumer_auto_offset_reset="earliest",  # of no effect: a claim says where to read, and a lost record is refused
         agent_supervisor=CrashingSupervisor,  # a restarted agent would go on past what it could not do

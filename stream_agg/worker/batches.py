@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 
 _FETCH_WAIT_S = 0.5  # one fetch waits no longer for a record: a rebalance that finds it waiting waits as long
+_COMMIT_S = 3.0  # an answer takes milliseconds
 _LONG_POLL_MS = 500  # aiokafka's own default; Faust asks for 1500, and the first fetch after a seek may wait for that
 
 
@@ -154,26 +155,14 @@ class BatchConsumer(driver.Consumer):  # type: ignore[misc]  # faust is not type
     # What Faust calls at a rebalance.
 
     async def on_partitions_revoked(self, revoked: set[TP]) -> None:
-        self._hold()
-        # Faust forgets the acknowledgements first and commits afterwards: nothing. We commit first, but a broker that
-        # does not answer must not hold up the rebalance: the claim does not depend on what was committed.
-        try:
-            async with asyncio.timeout(self.app.conf.broker_rebalance_timeout / 2):
-                await self.commit()
-        except TimeoutError:
-            _log.warning("the commit before a rebalance had no answer; the group's lag will look too large")
+        self._hold()  # Faust does not where there was no partition, and would lose what is fetched before flow resumes
+        await self.commit()
         self._readers.clear()
+        self._unclaimed = False
         self._room.set()
         if revoked:
             self._handler.revoke(frozenset(tp.partition for tp in revoked))
         await super().on_partitions_revoked(revoked)
-
-    async def on_partitions_assigned(self, assigned: set[TP], generation_id: int = 0) -> None:
-        # A worker that had no partition was not held by Faust, and would lose what it fetches before flow resumes.
-        self._hold()
-        self._unclaimed = False
-        self._readers.clear()
-        await super().on_partitions_assigned(assigned, generation_id)
 
     async def perform_seek(self) -> None:
         """Leave the claim to the drain task: Faust cuts this call short after `broker_request_timeout`, and never
@@ -277,6 +266,18 @@ class BatchConsumer(driver.Consumer):  # type: ignore[misc]  # faust is not type
             readers[tp].exists = True
 
     # Commits: a hint for other tools, and for the operator.
+
+    async def commit(self, *args: Any, **kwargs: Any) -> bool:
+        """Commit what is finished; False when there was nothing, or no answer in time.
+
+        aiokafka tries until the broker is back, but neither a rebalance nor a stop must wait for that.
+        """
+        try:
+            async with asyncio.timeout(_COMMIT_S):
+                return bool(await super().commit(*args, **kwargs))
+        except TimeoutError:
+            _log.warning("no answer to a commit in %g s; the group's lag looks larger than it is", _COMMIT_S)
+            return False
 
     def _filter_committable_offsets(self, tps: Iterable[TP]) -> dict[TP, int]:
         committed = self._committed_offset

@@ -190,6 +190,7 @@ class Loop:
             epoch=owned.epoch,
             topic=topic,
             expected=owned.stored.get(topic),
+            others={other: owned.stored.get(other) for other in self.settings.inputs if other != topic},
             next=next_offset,
             changes=batch.changes(),
             outbox=pack_rows(batch.rows),
@@ -202,14 +203,14 @@ class Loop:
             raise FencedError(f"partition {owned.partition} has another owner now")
         if done.outcome is Outcome.STALE and done.stored != next_offset:
             raise RefusedError(
-                f"the stored offset of {topic}/{owned.partition} is {done.stored}, expected {commit.expected}: two "
-                "deployments write under one STREAM_AGG_APP"
+                f"Redis went back in time at partition {owned.partition} (a restored backup or a stale replica?): it has "
+                f"{topic} at {done.stored}, expected {commit.expected}; start the worker again, it goes on from there"
             )
         owned.next_offsets[topic] = owned.stored[topic] = next_offset
         if batch.rows:
             await self._insist(partial(self.publisher.publish, batch.rows), owned)
             reach("after_publish")
-            owned.published = done.number
+            owned.published = max(owned.published, done.number)
 
     async def _insist(self, ask: Callable[[], Awaitable[T]], owned: Owned | None = None) -> T:
         """The answer, however often a server has to be asked. Says once that it waits, and once that it goes on."""

@@ -81,7 +81,7 @@ class Paper:
 
     @staticmethod
     def _solve(cost: Floats, rows: Floats, bound: Floats, box: Sequence[Any]) -> float:
-        tight = {"primal_feasibility_tolerance": 1e-10, "dual_feasibility_tolerance": 1e-10}
+        tight: Any = {"primal_feasibility_tolerance": 1e-10, "dual_feasibility_tolerance": 1e-10}
         found = linprog(cost, A_ub=rows, b_ub=bound, bounds=box, method="highs", options=tight)
         assert found.success, found.message
         return float(found.fun)
@@ -116,7 +116,9 @@ def world(make_spec: Callable[..., sa.SessionSpec]) -> Callable[..., tuple[sa.Se
     def make(seed: int, **fields: Any) -> tuple[sa.SessionSpec, dict[Levels, int]]:
         rng = random.Random(seed)
         levels = [
-            rng.randint(2, 7) if rng.random() < 0.7 else sorted(rng.sample([k / 20 for k in range(21)], rng.randint(1, 7)))
+            rng.randint(2, 7)
+            if rng.random() < 0.7
+            else sorted(rng.sample([k / 20 for k in range(21)], rng.randint(1, 7)))
             for _ in range(rng.randint(1, 5))
         ]
         payoffs = [(round(rng.uniform(-3, 3), 2), round(rng.uniform(-3, 3), 2)) for _ in range(rng.randint(1, 6))]

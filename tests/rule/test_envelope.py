@@ -23,9 +23,7 @@ check = settings(deadline=None, derandomize=True, max_examples=150)
 def corners(table: list[tuple[float, float]]) -> list[float]:
     """Every rho at which V can bend, and a grid."""
     crossings = [
-        (b[0] - a[0]) / ((a[1] - a[0]) - (b[1] - b[0]))
-        for a, b in combinations(table, 2)
-        if a[1] - a[0] != b[1] - b[0]
+        (b[0] - a[0]) / ((a[1] - a[0]) - (b[1] - b[0])) for a, b in combinations(table, 2) if a[1] - a[0] != b[1] - b[0]
     ]
     return [*np.linspace(0, 1, 41), *[x for x in crossings if 0 <= x <= 1]]
 
