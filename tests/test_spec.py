@@ -307,8 +307,8 @@ def test_missing_reports_are_refused_on_demand(forecasts: dict[str, float | None
 
 def test_what_a_running_session_may_change() -> None:
     spec = SessionSpec.from_dict(LEAST)
-    free = {"gamma": 2.0, "epsilon": 0.1, "schedule": Schedule("every", 3), "horizon": 50}
-    assert spec.changes_refused(replace(spec, **free)) == []  # type: ignore[arg-type]
+    free: dict[str, Any] = {"gamma": 2.0, "epsilon": 0.1, "schedule": Schedule("every", 3), "horizon": 50}
+    assert spec.changes_refused(replace(spec, **free)) == []
     fixed: dict[str, Any] = {
         "session": "other",
         "experts": {"ecmwf": spec.experts["ecmwf"]},
@@ -327,11 +327,11 @@ def test_what_a_running_session_may_change() -> None:
 
 def test_the_order_of_experts_cannot_change() -> None:
     spec = SessionSpec.from_dict(LEAST)
-    turned = replace(spec, experts=dict(reversed(spec.experts.items())))
+    turned = replace(spec, experts=dict(reversed(list(spec.experts.items()))))
     assert turned == spec
     assert spec.changes_refused(turned) == ["experts"]
 
 
 def test_the_order_of_actions_cannot_change() -> None:
     spec = SessionSpec.from_dict(LEAST)
-    assert spec.changes_refused(replace(spec, actions=dict(reversed(spec.actions.items())))) == ["actions"]
+    assert spec.changes_refused(replace(spec, actions=dict(reversed(list(spec.actions.items()))))) == ["actions"]

@@ -5,6 +5,7 @@ Exit codes: 0 done, 1 failed (a server is missing, a promise would break), 2 mis
 
 from __future__ import annotations
 
+import logging
 import sys
 from collections.abc import Sequence
 from importlib import import_module
@@ -54,6 +55,8 @@ def main(args: Sequence[str] | None = None) -> None:
 
 def run(args: Sequence[str] | None = None) -> int:
     """Run a command; its exit code."""
+    for chatty in ("aiokafka", "faust", "mode"):  # what matters of theirs is said by us, once and in words
+        logging.getLogger(chatty).setLevel(logging.CRITICAL)
     try:
         result: Any = cli.main(args=args, prog_name="stream-agg", standalone_mode=False)
     except click.ClickException as e:

@@ -52,8 +52,6 @@ def worker(
     logging.getLogger("stream_agg").setLevel(logging.INFO)
     logging.getLogger("stream_agg.worker.batches").setLevel(logging.WARNING)  # mode logs the services there
     logging.getLogger("stream_agg.worker.app").setLevel(logging.WARNING)
-    for chatty in ("aiokafka", "faust", "mode"):  # what matters of theirs is said by us, once and in words
-        logging.getLogger(chatty).setLevel(logging.CRITICAL)
     with ExitStack() as stack:
         if embedded:
             settings = stack.enter_context(servers(settings))

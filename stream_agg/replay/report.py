@@ -65,45 +65,44 @@ def _summary(rounds: int, regrets: Sequence[Mapping[str, Any]]) -> str:
     if not regrets:
         return _items([("Rounds", _text(rounds), "decided; no report was made yet.")])
     last = regrets[-1]
-    robust, real = last["robust"], last["realized"]
-    states, at = real["states"], _round(last)
-    known = f"decided; the state of {_text(states)} is known, {_text(last['open'])} still wait for theirs."
-    items = [("Rounds", _text(rounds), known)]
-    if states:
-        each = f"over the {_text(states)} known rounds, {_text(_per(real['payoff'], states))} a round."
-        hindsight = [
-            f"{name} {_text(real[key])}"
-            for key, name in (
-                ("optimal_in_hindsight", "the best single expert"),
-                ("contextual", "the best map of profiles"),
-            )
-            if real[key] is not None
-        ]
-        items.append(("Payoff", _text(real["payoff"]), each + (_hindsight(hindsight))))
-    else:
-        items.append(("Payoff", "–", "not known before a state arrives."))
-    allowed = "" if robust["bound"] is None else f" The theorem allows {_text(robust['bound'])}."
-    exact = "exact" if robust["exact"] else "not exact: calibration is violated or at its price limit"
-    items.append(
-        (
-            "Robust regret",
-            _text(robust["regret"]),
-            f"after {_text(at)} rounds, {_text(_per(robust['regret'], at))} a round.{allowed} The penalty is {exact}.",
-        )
-    )
-    epsilon = robust["epsilon_min"]
+    epsilon = last["robust"]["epsilon_min"]
     # Solvers leave dust: below it nobody could tell the forecasts from consistent ones.
     meaning = (
         "The forecasts are consistent: some course of states calibrates every expert at once."
-        if epsilon is not None and epsilon < 1e-9
+        if epsilon < 1e-9
         else "The forecasters cannot all be calibrated within less than this, whatever the states turn out to be."
     )
-    items.append(("Smallest calibration error (epsilon_min)", _text(epsilon), meaning))
-    return _items(items)
+    known = f"decided; {_text(last['realized']['states'])} have a known state, {_text(last['open'])} wait for theirs."
+    return _items(
+        [
+            ("Rounds", _text(rounds), known),
+            ("Payoff", *_payoff_words(last["realized"])),
+            ("Robust regret", *_regret_words(last["robust"], _round(last))),
+            ("Smallest calibration error (epsilon_min)", _text(epsilon), meaning),
+        ]
+    )
 
 
-def _hindsight(parts: Sequence[str]) -> str:
-    return f" In hindsight: {', '.join(parts)}." if parts else ""
+def _payoff_words(real: Mapping[str, Any]) -> tuple[str, str]:
+    if not real["states"]:
+        return "unknown", "before a state arrives."
+    words = f"over {_text(real['states'])} known rounds, {_text(_per(real['payoff'], real['states']))} a round."
+    if real["optimal_in_hindsight"] is not None:
+        words += f" In hindsight the best single expert gave {_text(real['optimal_in_hindsight'])}"
+        words += f", the best map of profiles {_text(real['contextual'])}."
+    return _text(real["payoff"]), words
+
+
+def _regret_words(robust: Mapping[str, Any], at: int) -> tuple[str, str]:
+    words = f"after {_text(at)} rounds, {_text(_per(robust['regret'], at))} a round."
+    if robust["bound"] is not None:
+        words += f" The theorem allows {_text(robust['bound'])}."
+    exact = (
+        "exact: a larger gamma changes nothing"
+        if robust["exact"]
+        else "not exact: a larger gamma could change the value"
+    )
+    return _text(robust["regret"]), f"{words} The penalty is {exact}."
 
 
 def _items(items: Iterable[tuple[str, str, str]]) -> str:
@@ -114,15 +113,15 @@ def _regret(regrets: Sequence[Mapping[str, Any]]) -> _Chart:
     rows = _series(regrets, lambda r: (_round(r), r["robust"]["regret"], r["robust"]["bound"]))
     return _Chart(
         "Running robust regret",
-        "How far what was played falls behind the best robust rule, summed over the rounds. The bound is the theorem's: "
+        "How far the play falls behind the best robust rule, summed over the rounds. The bound is the theorem's; "
         "both axes are logarithmic at first, so that it can be seen next to the curve.",
         ("Round", "Regret", "Bound"),
         rows,
         [_line(rows, 1, "Robust regret", "--one"), _line(rows, 2, "Theorem's bound", "--quiet", dash="dash")],
         _axes("rounds", "regret (sum)"),
         [
-            {"label": "With the bound", "layout": {"xaxis.type": "log", "yaxis.type": "log"}, "hide": []},
-            {"label": "Regret alone", "layout": {"xaxis.type": "linear", "yaxis.type": "linear"}, "hide": [1]},
+            {"label": "With the bound", "layout": _both("log"), "hide": []},
+            {"label": "Regret alone", "layout": _both("linear"), "hide": [1]},
         ],
     )
 
@@ -160,7 +159,7 @@ def _value(regrets: Sequence[Mapping[str, Any]]) -> _Chart:
     return _Chart(
         "Guaranteed payoff per round",
         "What the best robust rule earns and what was played earns, were the states as bad as the calibrated forecasts "
-        "allow. The penalty for miscalibration in the worst case of what was played is no payoff and is taken off both, "
+        "allow. The penalty for miscalibration in that worst case is no payoff and is taken off both, "
         "so that their distance is the regret per round.",
         ("Round", "Robust value", "Worst case of what was played", "Penalty taken off"),
         rows,
@@ -240,13 +239,17 @@ def _axes(x: str, y: str) -> dict[str, Any]:
     return {"xaxis": {"title": {"text": x}, "type": "log"}, "yaxis": {"title": {"text": y}}}
 
 
+def _both(kind: str) -> dict[str, Any]:
+    return {"xaxis": {"type": kind}, "yaxis": {"type": kind}}
+
+
 def _per(total: float | None, count: int) -> float | None:
     return None if total is None or not count else total / count
 
 
 def _text(number: float | None) -> str:
     if number is None:
-        return "–"
+        return "unknown"
     if isinstance(number, int):
         return f"{number:,}"
     return f"{number:,.1f}" if abs(number) >= 1000 else f"{number if abs(number) > 1e-9 else 0.0:.4g}"

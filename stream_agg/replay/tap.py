@@ -16,6 +16,7 @@ from aiokafka.errors import KafkaError
 
 from stream_agg.errors import ConfigError, StreamAggError, UnavailableError
 from stream_agg.store.redis import RedisStore
+from stream_agg.worker.broker import count_partitions
 from stream_agg.worker.settings import Settings
 
 PATIENCE_S = 60.0
@@ -38,20 +39,22 @@ class Tap:
         self._consumer = AIOKafkaConsumer(
             bootstrap_servers=settings.broker_list, enable_auto_commit=False, auto_offset_reset="earliest"
         )
+        self._partitions: dict[str, int] = {}
         self._collecting: asyncio.Task[None] | None = None
         self._sending: list[asyncio.Future[Any]] = []
         self._ends: dict[TopicPartition, int] = {}
 
     async def __aenter__(self) -> Tap:
         try:
+            self._partitions = await count_partitions(self.settings)
             await self._producer.start()
             await self._consumer.start()
             await self._assign()
-        except (KafkaError, OSError) as e:
+        except BaseException as e:
             await self.__aexit__(None, None, None)
-            raise UnavailableError(
-                f"no Kafka broker answers at {self.settings.brokers}; check STREAM_AGG_BROKERS and that the broker runs"
-            ) from e
+            if isinstance(e, (KafkaError, OSError)):
+                raise UnavailableError(f"the Kafka broker at {self.settings.brokers} failed: {e}") from e
+            raise
         self._collecting = asyncio.create_task(self._collect())
         return self
 
@@ -86,8 +89,7 @@ class Tap:
 
     async def refuse_running(self, session: str) -> None:
         """`ConfigError` where the deployment already runs a session of that name."""
-        await self._consumer.topics()
-        for partition in self._consumer.partitions_for_topic(self.settings.topic_sessions) or ():
+        for partition in range(self._partitions[self.settings.topic_sessions]):
             if session in await self._store.sessions(partition):
                 raise ConfigError(f"session {session!r} is running already: choose another name with --session")
 
@@ -139,11 +141,10 @@ class Tap:
 
     async def _assign(self) -> None:
         to = self.settings
-        await self._consumer.topics()  # fetches what is known of all topics
         partitions = [
             TopicPartition(topic, p)
             for topic in (to.topic_actions, to.topic_regret, to.topic_dead_letters)
-            for p in self._consumer.partitions_for_topic(topic) or ()
+            for p in range(self._partitions[topic])
         ]
         self._consumer.assign(partitions)
         await self._consumer.seek_to_end(*partitions)

@@ -141,18 +141,20 @@ async def run(app: faust.App, stop: asyncio.Event, *, patience_s: float = 20.0) 
     """
     starting, ended, asked = (asyncio.ensure_future(a) for a in (app.start(), app.wait_until_stopped(), stop.wait()))
     try:
-        await asyncio.wait({starting, ended, asked}, return_when=asyncio.FIRST_COMPLETED)
+        await asyncio.wait({ended, asked, starting}, return_when=asyncio.FIRST_COMPLETED)
         if starting.done() and starting.exception() is None:
             await asyncio.wait({ended, asked}, return_when=asyncio.FIRST_COMPLETED)
     finally:
-        starting.cancel()
         asked.cancel()
-        await asyncio.wait({starting, asked})
+        if not ended.done():
+            # A thread that is stopped before it has started runs for ever.
+            await asyncio.wait({starting}, timeout=patience_s)
         try:
             await asyncio.wait_for(app.stop(), patience_s)
         except TimeoutError:
             _log.warning("the worker did not stop within %g s", patience_s)
-        await asyncio.wait({ended})
+        starting.cancel()
+        await asyncio.wait({starting, ended, asked})
     reason = app.crash_reason
     if reason is None and not starting.cancelled():
         reason = starting.exception()

@@ -86,6 +86,14 @@ class _Thread(driver.AIOKafkaConsumerThread):  # type: ignore[misc]  # faust is 
         consumer._fetch_max_wait_ms = _LONG_POLL_MS
         return consumer
 
+    async def on_thread_stop(self) -> None:
+        try:
+            await super().on_thread_stop()
+        except asyncio.CancelledError:
+            # Not of us: aiokafka cancels its fetches and awaits them, and while the broker is away one says so. Faust
+            # would wait for this thread for ever.
+            await self._ensure_consumer()._client.close()
+
 
 class BatchConsumer(driver.Consumer):  # type: ignore[misc]  # faust is not typed
     """Hands runs to `work`, by way of Faust's agent, and commits what is finished."""

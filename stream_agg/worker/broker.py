@@ -24,6 +24,8 @@ _log = logging.getLogger(__name__)
 COMPACTED = frozenset({"topic_sessions", "topic_rules"})
 """Topics that keep the last record of every key; the others are deleted by age."""
 
+_KNOWN_S = 20.0
+
 SPECS_WAIT_S = 10.0
 """How long a forecast of an unknown session waits for specs that the broker says are there."""
 
@@ -58,26 +60,29 @@ async def create_topics(settings: Settings) -> None:
                 await admin.create_topics([new])
             except TopicAlreadyExistsError:
                 pass  # another worker was faster
+        async with asyncio.timeout(_KNOWN_S):  # a broker may answer for a moment as if they were not there
+            while not set(names.values()) <= set(await admin.list_topics()):
+                await asyncio.sleep(0.1)
 
 
-async def count_partitions(settings: Settings) -> int:
-    """Partitions of the input topics; `RefusedError` where a topic is missing or the counts differ."""
+async def count_partitions(settings: Settings) -> dict[str, int]:
+    """topic -> partitions; `RefusedError` where a topic is missing, or the counts of the input topics differ."""
+    names = [value for name, value in settings.masked().items() if name.startswith("topic_")]
     async with reachable(settings) as admin:
         described = {t["topic"]: t for t in await admin.describe_topics()}
-    names = [value for name, value in settings.masked().items() if name.startswith("topic_")]
     missing = [topic for topic in names if topic not in described]
     if missing:
         raise RefusedError(
-            f"no such topic: {', '.join(missing)}; create them, or start with --create-topics in development"
+            f"no such topic: {', '.join(missing)}; create them, or start a worker with --create-topics in development"
         )
-    counts = {topic: len(described[topic]["partitions"]) for topic in settings.inputs}
-    if len(set(counts.values())) > 1:
-        shown = ", ".join(f"{topic} has {count}" for topic, count in counts.items())
+    counts = {topic: len(described[topic]["partitions"]) for topic in names}
+    if len({counts[topic] for topic in settings.inputs}) > 1:
+        shown = ", ".join(f"{topic} has {counts[topic]}" for topic in settings.inputs)
         raise RefusedError(
             f"the input topics differ in their partition counts: {shown}; a session's records must share one partition "
             "number, so create them with equal counts"
         )
-    return next(iter(counts.values()))
+    return counts
 
 
 class Publisher:

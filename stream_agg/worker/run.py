@@ -19,7 +19,7 @@ async def run(settings: Settings, stop: asyncio.Event) -> None:
     would break a promise; whatever else a crash was is raised as it is."""
     if settings.create_topics:
         await create_topics(settings)
-    partitions = await count_partitions(settings)
+    partitions = (await count_partitions(settings))[settings.topic_forecasts]
     store = RedisStore(settings.redis_url, settings.app, settings.redis_timeout_s)
     publisher, specs = Publisher(settings), Specs(settings)
     try:

@@ -128,8 +128,10 @@ def test_a_mistake_is_one_line_and_exit_code_2(
         assert "seed: expected a whole number" in line
 
 
-def test_no_broker_is_one_line_and_exit_code_1(capsys: pytest.CaptureFixture[str]) -> None:
-    ended = stream_agg("worker", "--brokers", f"127.0.0.1:{closed_port()}")
+@pytest.mark.parametrize("command", [["worker"], ["replay", "FILE", *BARE, "--through-kafka"]])
+def test_no_broker_is_one_line_and_exit_code_1(command: list[str], made_up: Path) -> None:
+    args = [str(made_up) if word == "FILE" else word for word in command]
+    ended = stream_agg(*args, "--brokers", f"127.0.0.1:{closed_port()}")
     assert ended.returncode == 1
     assert ended.stderr.count("\n") == 1, ended.stderr
     assert "no Kafka broker answers at 127.0.0.1" in ended.stderr

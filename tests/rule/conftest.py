@@ -82,7 +82,7 @@ class Paper:
     @staticmethod
     def _solve(cost: Floats, rows: Floats, bound: Floats, box: Sequence[Any]) -> float:
         tight: Any = {"primal_feasibility_tolerance": 1e-10, "dual_feasibility_tolerance": 1e-10}
-        found = linprog(cost, A_ub=rows, b_ub=bound, bounds=box, method="highs", options=tight)
+        found: Any = linprog(cost, A_ub=rows, b_ub=bound, bounds=box, method="highs", options=tight)
         assert found.success, found.message
         return float(found.fun)
 

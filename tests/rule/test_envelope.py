@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from itertools import combinations
+from typing import Any
 
 import numpy as np
 import pytest
@@ -78,7 +79,7 @@ def test_phi_is_the_value_of_the_game_at_that_price(table: list[tuple[float, flo
     cost = np.append(np.zeros(len(table)), -1.0)
     simplex = np.append(np.ones(len(table)), 0.0)[None, :]
     box = [*[(0, None)] * len(table), (None, None)]
-    game = linprog(cost, A_ub=rows, b_ub=[0.0, s], A_eq=simplex, b_eq=[1.0], bounds=box)
+    game: Any = linprog(cost, A_ub=rows, b_ub=[0.0, s], A_eq=simplex, b_eq=[1.0], bounds=box)
     assert float(envelope(table).phi(np.array(s))) == pytest.approx(-game.fun, abs=NEAR)
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import socket
+import threading
 from collections import defaultdict
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
@@ -18,7 +20,8 @@ from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 from aiokafka.consumer.fetcher import Fetcher
 
 from stream_agg.embedded import Broker
-from stream_agg.errors import FencedError, RefusedError
+from stream_agg.errors import FencedError, RefusedError, UnavailableError
+from stream_agg.worker import batches
 from stream_agg.worker.app import build_app, run
 from stream_agg.worker.batches import Reread
 
@@ -286,13 +289,46 @@ async def test_what_stops_the_worker(broker: Broker) -> None:
             await kafka.producer.stop()
             await kafka.admin.close()
 
+    async def stopped_at_once() -> None:
+        kafka, stop = Kafka(broker.address), asyncio.Event()
+        stop.set()
+        await run(kafka.app(Keeper()), stop)
+
+    threads = threading.active_count()
     handlers = [Fails(), Unclaimable(), Ahead(), Gone(), Fenced()]
-    fails, unclaimable, ahead, gone, fenced = await asyncio.gather(*map(outcome, handlers))
+    *outcomes, _ = await asyncio.gather(*map(outcome, handlers), stopped_at_once())
+    fails, unclaimable, ahead, gone, fenced = outcomes
     assert fails == ("Spoiled ", 20)
     assert unclaimable == ("Spoiled ", None)
     assert "offset 41 is next, and the topic ends before" in ahead[0]
     assert "7 records are gone: offset 3 is next" in gone[0]
     assert fenced[0].startswith("FencedError")
+    assert threading.active_count() == threads
+
+
+async def test_a_stop_without_the_broker(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(batches, "_COMMIT_S", 0.2)
+    threads = threading.active_count()
+    with Broker() as broker:
+        kafka, keeper = Kafka(broker.address), Keeper()
+        await kafka.admin.start()
+        await kafka.create(1)
+        await kafka.admin.close()
+        async with asyncio.timeout(_DEADLINE_S), kafka.worker(keeper) as app:
+            await until(lambda: keeper.hints)
+            fetcher = app.consumer._thread._consumer._fetcher
+            broker.kill()
+            await until(lambda: not fetcher._in_flight)
+    assert threading.active_count() == threads
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")  # Faust raises in its thread, too
+async def test_a_start_without_a_broker() -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))  # and does not listen
+        kafka = Kafka(f"127.0.0.1:{taken.getsockname()[1]}")
+        with pytest.raises(UnavailableError, match="the broker failed"):
+            await asyncio.wait_for(run(kafka.app(Keeper()), asyncio.Event()), _DEADLINE_S)
 
 
 async def test_workers_join_and_leave_during_traffic(kafka: Kafka) -> None:
