@@ -1,4 +1,4 @@
-"""Fixtures that several rooms share: embedded servers, a deployment of one's own on them, the real data if it is there."""
+"""Fixtures of several rooms: embedded servers, a deployment of one's own on them, the real data if it is there."""
 
 from __future__ import annotations
 

@@ -8,14 +8,15 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Awaitable, Iterable, Mapping, Sequence
+from contextlib import asynccontextmanager, suppress
+from dataclasses import replace
 
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, ConsumerRecord, TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic
-from aiokafka.errors import KafkaError, TopicAlreadyExistsError
+from aiokafka.errors import KafkaError, MessageSizeTooLargeError, TopicAlreadyExistsError
 
-from stream_agg.errors import ConfigError, RefusedError, UnavailableError
+from stream_agg.errors import RefusedError, UnavailableError
 from stream_agg.worker.settings import Settings
 from stream_agg.worker.wire import Row
 
@@ -23,6 +24,9 @@ _log = logging.getLogger(__name__)
 
 COMPACTED = frozenset({"topic_sessions", "topic_rules"})
 """Topics that keep the last record of every key; the others are deleted by age."""
+
+SHORT = 64 << 10
+"""Bytes that are kept of a dead letter too large for its topic: less than any broker's limit, enough to tell by."""
 
 _KNOWN_S = 20.0
 
@@ -56,12 +60,10 @@ async def create_topics(settings: Settings) -> None:
                 continue
             cleanup = "compact" if name in COMPACTED else "delete"
             new = NewTopic(topic, settings.partitions, 1, topic_configs={"cleanup.policy": cleanup})
-            try:
+            with suppress(TopicAlreadyExistsError):  # another worker was faster
                 await admin.create_topics([new])
-            except TopicAlreadyExistsError:
-                pass  # another worker was faster
         async with asyncio.timeout(_KNOWN_S):  # a broker may answer for a moment as if they were not there
-            while not set(names.values()) <= set(await admin.list_topics()):
+            while not set(names.values()) <= set(await admin.list_topics()):  # noqa: ASYNC110 # it can only be asked
                 await asyncio.sleep(0.1)
 
 
@@ -90,17 +92,16 @@ class Publisher:
 
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
-        self._producer: AIOKafkaProducer | None = None
+        self._producer = AIOKafkaProducer(
+            bootstrap_servers=settings.broker_list,
+            acks="all",
+            linger_ms=1,  # one batch of outputs goes out together; a lone one waits no longer
+            request_timeout_ms=int(settings.kafka_timeout_s * 1000),
+            max_request_size=16 << 20,  # a rule of 64 experts, or a dead letter as large as brokers take
+        )
 
     async def start(self) -> None:
         """Connect; `UnavailableError` where no broker answers."""
-        self._producer = AIOKafkaProducer(
-            bootstrap_servers=self.settings.broker_list,
-            acks="all",
-            linger_ms=1,  # one batch of outputs goes out together; a lone one waits no longer
-            request_timeout_ms=int(self.settings.kafka_timeout_s * 1000),
-            max_request_size=16 << 20,  # a rule of 64 experts, or a dead letter as large as brokers take
-        )
         try:
             await self._producer.start()
         except (KafkaError, OSError) as e:
@@ -108,27 +109,44 @@ class Publisher:
 
     async def stop(self) -> None:
         """Let go of the connection."""
-        if self._producer is not None:
-            await self._producer.stop()
+        await self._producer.stop()
 
     async def publish(self, rows: Sequence[Row]) -> None:
-        """Deliver every row, in order per key; `UnavailableError` where one was not acknowledged: publish all again."""
-        assert self._producer is not None, "not started"
-        deliveries = []
+        """Deliver every row, in order per key; `UnavailableError` where one was not acknowledged: publish all again.
+
+        A dead letter that is larger than its topic takes goes without its end, and says so in a header; for any other
+        record that is a `RefusedError`.
+        """
+        deliveries: list[Awaitable[object]] = []
         try:
-            for row in rows:
-                headers = [(name, text.encode()) for name, text in row.headers]
-                deliveries.append(
-                    await self._producer.send(row.topic, row.value, key=row.key.encode(), headers=headers)
-                )
+            deliveries += [await self._send(row) for row in rows]
         except (KafkaError, OSError) as e:
             await asyncio.gather(*deliveries, return_exceptions=True)
-            raise UnavailableError(f"Kafka took no record for {row.topic}: {e}") from e
-        for answer in await asyncio.gather(*deliveries, return_exceptions=True):
-            if isinstance(answer, (KafkaError, OSError, TimeoutError)):
-                raise UnavailableError(f"Kafka did not acknowledge an output: {answer!r}") from answer
-            if isinstance(answer, BaseException):
+            raise UnavailableError(f"Kafka takes no records: {e}") from e
+        answers = await asyncio.gather(*deliveries, return_exceptions=True)
+        for row, answer in zip(rows, answers, strict=True):
+            if isinstance(answer, MessageSizeTooLargeError):
+                await self._send_short(row)
+            elif isinstance(answer, (KafkaError, OSError, TimeoutError)):
+                raise UnavailableError(f"Kafka did not acknowledge a record of {row.topic}: {answer!r}") from answer
+            elif isinstance(answer, BaseException):
                 raise answer
+
+    async def _send(self, row: Row) -> Awaitable[object]:
+        headers = [(name, text.encode()) for name, text in row.headers]
+        delivery: Awaitable[object] = await self._producer.send(
+            row.topic, row.value, key=row.key.encode(), headers=headers
+        )
+        return delivery
+
+    async def _send_short(self, row: Row) -> None:
+        size = len(row.value)
+        if row.topic != self.settings.topic_dead_letters or size <= SHORT:
+            raise RefusedError(
+                f"a record of {size} bytes is larger than topic {row.topic} takes: raise its max.message.bytes"
+            )
+        _log.warning("a dead letter of %d bytes is larger than its topic takes: its end is left out", size)
+        await self.publish([replace(row, value=row.value[:SHORT], headers=(*row.headers, ("truncated", str(size))))])
 
 
 class Specs:
@@ -137,13 +155,12 @@ class Specs:
     def __init__(self, settings: Settings) -> None:
         self.topic = settings.topic_sessions
         self.settings = settings
-        self._consumer: AIOKafkaConsumer | None = None
+        self._consumer = AIOKafkaConsumer(
+            bootstrap_servers=settings.broker_list, enable_auto_commit=False, auto_offset_reset="earliest"
+        )
 
     async def start(self) -> None:
         """Connect; `UnavailableError` where no broker answers."""
-        self._consumer = AIOKafkaConsumer(
-            bootstrap_servers=self.settings.broker_list, enable_auto_commit=False, auto_offset_reset="earliest"
-        )
         try:
             await self._consumer.start()
         except (KafkaError, OSError) as e:
@@ -151,12 +168,10 @@ class Specs:
 
     async def stop(self) -> None:
         """Let go of the connection."""
-        if self._consumer is not None:
-            await self._consumer.stop()
+        await self._consumer.stop()
 
     async def earliest(self, topics: Iterable[str], partition: int) -> dict[str, int]:
         """topic -> the earliest retained offset."""
-        assert self._consumer is not None, "not started"
         at = [TopicPartition(topic, partition) for topic in topics]
         try:
             first = await self._consumer.beginning_offsets(at)
@@ -166,7 +181,6 @@ class Specs:
 
     def read_from(self, offsets: Mapping[int, int]) -> None:
         """Own these partitions, and none else, from these offsets on."""
-        assert self._consumer is not None, "not started"
         if not offsets:
             self._consumer.unsubscribe()
             return
@@ -176,7 +190,6 @@ class Specs:
 
     async def poll(self, partition: int, timeout_ms: int = 0) -> list[ConsumerRecord]:
         """What has come of one partition by now."""
-        assert self._consumer is not None, "not started"
         at = TopicPartition(self.topic, partition)
         try:
             return list((await self._consumer.getmany(at, timeout_ms=timeout_ms)).get(at, []))
@@ -185,7 +198,6 @@ class Specs:
 
     async def rest(self, partition: int) -> AsyncIterator[list[ConsumerRecord]]:
         """All that the topic holds now and was not read yet; `UnavailableError` if it does not come in time."""
-        assert self._consumer is not None, "not started"
         at = TopicPartition(self.topic, partition)
         try:
             async with asyncio.timeout(SPECS_WAIT_S):

@@ -203,7 +203,7 @@ class Loop:
             raise FencedError(f"partition {owned.partition} has another owner now")
         if done.outcome is Outcome.STALE and done.stored != next_offset:
             raise RefusedError(
-                f"Redis went back in time at partition {owned.partition} (a restored backup or a stale replica?): it has "
+                f"Redis went back in time at partition {owned.partition} (a restored backup, a stale replica?): it has "
                 f"{topic} at {done.stored}, expected {commit.expected}; start the worker again, it goes on from there"
             )
         owned.next_offsets[topic] = owned.stored[topic] = next_offset

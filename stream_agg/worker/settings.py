@@ -84,9 +84,8 @@ class Settings:
             faults.append(f"{PREFIX}REDIS_URL: expected redis://host:port/db")
         if not self.app or set("{}") & set(self.app):
             faults.append(f"{PREFIX}APP: expected a name without braces")
-        for name in ("partitions", "batch", "redis_timeout_s", "kafka_timeout_s", "session_timeout_s"):
-            if getattr(self, name) <= 0:
-                faults.append(f"{PREFIX}{name.upper()}: must be positive")
+        positive = ("partitions", "batch", "redis_timeout_s", "kafka_timeout_s", "session_timeout_s")
+        faults += [f"{PREFIX}{name.upper()}: must be positive" for name in positive if getattr(self, name) <= 0]
         try:
             parse_duration(self.close_grace)
         except ValueError as e:

@@ -1,4 +1,4 @@
-"""The main job end to end: real forecasts in through Kafka, actions and regret out, state in Redis, workers that die."""
+"""The main job end to end: forecasts in through Kafka, actions and regret out, state in Redis, workers that die."""
 
 from __future__ import annotations
 
@@ -160,9 +160,7 @@ def test_a_worker_that_dies_at_a_fail_point_loses_and_doubles_nothing(
     assert (outcome.repeats > 0) == point.startswith("after_publish")
 
 
-def test_redis_away_means_a_pause_and_one_line(
-    fresh: Callable[..., Settings], made_up: Path, tmp_path: Path
-) -> None:
+def test_redis_away_means_a_pause_and_one_line(fresh: Callable[..., Settings], made_up: Path, tmp_path: Path) -> None:
     spec = spec_for(made_up)
     with RedisServer(tmp_path / "redis", appendonly=True) as redis:
         settings = changed(fresh(batch=100), redis_url=redis.url)

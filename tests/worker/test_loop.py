@@ -101,9 +101,7 @@ class Bench:
 
 async def until_committed(settings: Settings, records: int) -> None:
     """Wait until the group's committed offsets of the forecasts add up to that many records."""
-    consumer = AIOKafkaConsumer(
-        bootstrap_servers=settings.broker_list, group_id=settings.app, enable_auto_commit=False
-    )
+    consumer = AIOKafkaConsumer(bootstrap_servers=settings.broker_list, group_id=settings.app, enable_auto_commit=False)
     await consumer.start()
     try:
         at = [TopicPartition(settings.topic_forecasts, p) for p in range(settings.partitions)]
