@@ -232,8 +232,9 @@ class Dropped:
 class RobustPart:
     """Robust regret of what was played in rounds 1..`round` (Definition "Robust Regret" on the empirical counts).
 
-    `value`, `worst_case`, `penalty` are per round, `regret` and `bound` are sums. `value` and `worst_case` both
-    contain `penalty` (gamma times the calibration violation of the worst case): take it off to read a payoff.
+    `value`, `worst_case` and their penalties are per round, `regret` and `bound` are sums. `value` contains
+    `value_penalty` and `worst_case` contains `penalty`, gamma times the calibration violation of either's worst rho: what
+    is left without it is a payoff.
     """
 
     round: int
@@ -242,6 +243,7 @@ class RobustPart:
     regret: float
     bound: float
     penalty: float
+    value_penalty: float
     exact: bool
     gamma: float | None
     epsilon_min: float

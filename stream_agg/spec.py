@@ -67,7 +67,7 @@ class SessionSpec:
     """What a session is about. Build it with `from_dict`; the fields are trusted afterwards.
 
     `experts`: name -> alphabet, in the order of profiles. `actions`: name -> (payoff in state 0, payoff in state 1).
-    `gamma` is the price of calibration violations per unit (`"auto"`: `rule.solve.auto_gamma`; inf: hard constraints),
+    `gamma` is the price of calibration violations per unit (`"auto"`: `rule.rule.auto_gamma`; inf: hard constraints),
     `epsilon` the calibration error allowed. `state_deadline`: a state later than that after its forecast is too late.
     `window`: how many decisions of the session are remembered for their state and against repeated ids.
     """

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from stream_agg.replay.local import servers
+from stream_agg.cli.local import servers
 from stream_agg.worker.broker import create_topics
 from stream_agg.worker.settings import Settings
 

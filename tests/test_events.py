@@ -226,7 +226,7 @@ def test_records_have_the_fields_of_the_contract() -> None:
     promised = {"session", "event", "time", "round", "profile", "action", "strategy", "policy", "rule", "states_seen"}
     assert promised <= set(record)
     assert record["rule"] == {"version": 9, "round": 400, "gap": 0.0031}
-    robust = RobustPart(412, 1.642, 1.61, 13.2, 95.0, 0.0, True, None, 0.0)
+    robust = RobustPart(412, 1.642, 1.61, 13.2, 95.0, 0.0, 0.0, True, None, 0.0)
     realized = RealizedPart(118, 190.0, 189.0, 182.0, 201.0, 11.0, None)
     regret = Regret(
         "s", "t", 412, "solve", robust, realized, {"a": ExpertCalibration(0.03, 0.7)}, 294, {"duplicate": 0}

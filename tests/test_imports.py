@@ -31,11 +31,6 @@ ROOMS = {
     "cli": {"__init__", "errors", "events", "spec", "session", "store", "worker", "replay", "embedded"},
 }
 
-# Imports between rooms of one height, each with its reason.
-SIDEWAYS = {
-    "replay/local.py": {"embedded"},  # servers of one's own to replay through, and for the demo
-}
-
 # Room -> packages from outside that all of its modules may import.
 PACKAGES = {
     "rule": {"numpy"},
@@ -113,7 +108,7 @@ def test_every_module_has_a_room() -> None:
 @pytest.mark.parametrize("path", MODULES, ids=place)
 def test_rooms_import_downwards(path: Path) -> None:
     rooms = {inner for name in imported(path) if (inner := inner_room(name))}
-    assert rooms - {room(path)} <= ROOMS[room(path)] | SIDEWAYS.get(place(path), set())
+    assert rooms - {room(path)} <= ROOMS[room(path)]
 
 
 def test_the_rooms_stand_in_one_order() -> None:

@@ -14,7 +14,7 @@ from stream_agg.errors import ConfigError
 from stream_agg.events import parse_duration
 from stream_agg.replay import files, kafka
 from stream_agg.replay.files import Outcome
-from stream_agg.replay.local import deployment
+from stream_agg.cli.local import deployment
 from stream_agg.replay.source import Source
 from stream_agg.spec import SessionSpec
 

@@ -12,7 +12,7 @@ import click
 import orjson
 
 from stream_agg.cli.common import settings_of
-from stream_agg.replay.local import servers
+from stream_agg.cli.local import servers
 from stream_agg.worker.run import run
 from stream_agg.worker.settings import Settings
 

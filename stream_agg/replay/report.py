@@ -11,7 +11,10 @@ from dataclasses import dataclass, field
 from html import escape
 from typing import Any
 
+from stream_agg.replay.page import PAGE, SCRIPT, STYLE
+
 Calibration = Mapping[str, Sequence[tuple[float, int, int]]]
+
 Point = tuple[float | None, ...]
 
 POINTS = 400
@@ -48,17 +51,22 @@ def render(
     figures = [_regret(regrets), _realized(regrets), _value(regrets)]
     experts = [_calibration(name, levels) for name, levels in calibration.items()]
     drawn = [{"data": chart.data, "layout": chart.layout, "views": chart.views} for chart in figures + experts]
-    return _PAGE.format(
+    return PAGE.format(
         title=escape(title),
-        style=_STYLE,
+        style=STYLE,
         summary=_summary(rounds, regrets),
         sections="\n".join(_figure(i, chart, "h2") for i, chart in enumerate(figures)),
         multiples="\n".join(_figure(i, chart, "h3") for i, chart in enumerate(experts, len(figures))),
         spec=escape(json.dumps(spec, indent=1, ensure_ascii=False)),
-        data=json.dumps(drawn, allow_nan=False).replace("<", "\\u003c"),
+        data=script_json(drawn),
         plotly=get_plotlyjs(),
-        script=_SCRIPT,
+        script=SCRIPT,
     )
+
+
+def script_json(value: Any) -> str:
+    """JSON that no text inside can end the surrounding script element of."""
+    return json.dumps(value, allow_nan=False).replace("<", "\\u003c")
 
 
 def _summary(rounds: int, regrets: Sequence[Mapping[str, Any]]) -> str:
@@ -152,16 +160,16 @@ def _realized(regrets: Sequence[Mapping[str, Any]]) -> _Chart:
 def _value(regrets: Sequence[Mapping[str, Any]]) -> _Chart:
     def point(record: Mapping[str, Any]) -> Point:
         robust = record["robust"]
-        penalty = robust["penalty"]
-        return (_round(record), robust["value"] - penalty, robust["worst_case"] - penalty, penalty)
+        value, worst = robust["value"] - robust["value_penalty"], robust["worst_case"] - robust["penalty"]
+        return (_round(record), value, worst, robust["value_penalty"], robust["penalty"])
 
     rows = _series(regrets, point)
     return _Chart(
         "Guaranteed payoff per round",
         "What the best robust rule earns and what was played earns, were the states as bad as the calibrated forecasts "
-        "allow. The penalty for miscalibration in that worst case is no payoff and is taken off both, "
-        "so that their distance is the regret per round.",
-        ("Round", "Robust value", "Worst case of what was played", "Penalty taken off"),
+        "allow. The penalties for miscalibration in either worst case are no payoff and are taken off; regret compares "
+        "the two with them.",
+        ("Round", "Robust value", "Worst case of what was played", "Penalty taken off the value", "off the worst case"),
         rows,
         [
             _line(rows, 1, "Robust value", "--two", dash="dash"),
@@ -272,88 +280,3 @@ def _figure(index: int, chart: _Chart, heading: str) -> str:
         f'<details><summary>Table</summary><div class="scroll" role="region" tabindex="0" aria-label="{title}">'
         f"<table><thead><tr>{head}</tr></thead><tbody>\n{body}\n</tbody></table></div></details></figure>"
     )
-
-
-_STYLE = """
-:root { color-scheme: light dark; --paper: #fff; --ink: #1c2430; --grid: #dfe3e8; --quiet: #6b7480;
-  --one: #0b5cad; --two: #b3500b; --three: #17795a; }
-@media (prefers-color-scheme: dark) { :root { --paper: #14181e; --ink: #e4e8ee; --grid: #333b46; --quiet: #98a2af;
-  --one: #6cb2ff; --two: #ffa45c; --three: #5fd0a5; } }
-body { background: var(--paper); color: var(--ink); font: 16px/1.5 system-ui, sans-serif; margin: 0 auto;
-  max-width: 70rem; padding: 1rem; }
-h1 { line-height: 1.2; } h2 { margin: 2rem 0 0; } h3 { margin: 0; font-size: 1rem; }
-h1, h3, dd, pre { overflow-wrap: anywhere; }
-p { max-width: 46rem; margin: .25rem 0; }
-dl { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(100%, 15rem), 1fr)); gap: 1rem; }
-dt { color: var(--quiet); } dd { margin: 0; } dd b { display: block; font-size: 1.6rem; line-height: 1.2; }
-figure { margin: 0; min-width: 0; }
-.chart { height: 24rem; }
-.multiples { display: grid; grid-template-columns: repeat(auto-fill, minmax(min(100%, 17rem), 1fr)); gap: 1rem; }
-.multiples .chart { height: 17rem; }
-button { font: inherit; color: inherit; background: none; border: 1px solid var(--quiet); padding: .2rem .7rem; }
-button[aria-pressed=true] { background: var(--ink); color: var(--paper); }
-.scroll { overflow: auto; max-height: 24rem; }
-table { border-collapse: collapse; font-variant-numeric: tabular-nums; }
-th, td { text-align: right; padding: .15rem .7rem; border-bottom: 1px solid var(--grid); }
-"""
-
-_SCRIPT = """
-const charts = JSON.parse(document.getElementById("charts").textContent);
-const tone = name => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
-const paint = v => typeof v === "string" ? (v.startsWith("--") ? tone(v) : v) : Array.isArray(v) ? v.map(paint)
-  : v && typeof v === "object" ? Object.fromEntries(Object.entries(v).map(([k, x]) => [k, paint(x)])) : v;
-const buttons = [...document.querySelectorAll("button[data-view]")];
-function draw(i) {
-  const place = document.getElementById("chart-" + i), chart = charts[i], view = chart.views[chart.view || 0] || {};
-  if (!place) return;
-  const axis = name => ({automargin: true, zeroline: false, gridcolor: "--grid", linecolor: "--grid",
-    ...chart.layout[name], ...(view.layout || {})[name]});
-  const layout = {...chart.layout, xaxis: axis("xaxis"), yaxis: axis("yaxis"), margin: {l: 8, r: 12, t: 8, b: 8},
-    paper_bgcolor: "rgba(0,0,0,0)", plot_bgcolor: "rgba(0,0,0,0)", font: {color: "--ink", size: 13},
-    legend: {orientation: "h", y: 1.02, yanchor: "bottom", x: 0}, hovermode: "closest", dragmode: false,
-    hoverlabel: {bgcolor: "--paper", font: {color: "--ink"}}};
-  const data = chart.data.filter((_, k) => !(view.hide || []).includes(k));
-  Plotly.react(place, paint(data), paint(layout), {responsive: true, displayModeBar: false});
-  buttons.filter(b => b.dataset.chart == i)
-    .forEach(b => b.setAttribute("aria-pressed", b.dataset.view == (chart.view || 0)));
-}
-const all = () => charts.forEach((_, i) => draw(i));
-buttons.forEach(b => b.addEventListener("click", () => {
-  charts[b.dataset.chart].view = +b.dataset.view; draw(b.dataset.chart); }));
-matchMedia("(prefers-color-scheme: dark)").addEventListener("change", all);
-all();
-"""
-
-_PAGE = """<!doctype html>
-<html lang="en">
-<head>
-<meta charset="utf-8">
-<meta http-equiv="Content-Security-Policy"
-  content="default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; img-src data: blob:">
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<title>{title}</title>
-<style>{style}</style>
-</head>
-<body>
-<header><h1>{title}</h1>
-<dl>
-{summary}
-</dl></header>
-<noscript><p>The charts need JavaScript; the tables do not.</p></noscript>
-<main>
-{sections}
-<section><h2>Calibration by level</h2>
-<p>How often state 1 came when the expert reported a level, with 95 % Wilson intervals; larger marks are more rounds.
-On the dashed line the expert is calibrated.</p>
-<div class="multiples">
-{multiples}
-</div></section>
-<section><h2>Session spec</h2>
-<details><summary>As it was run</summary><pre>{spec}</pre></details></section>
-</main>
-<script type="application/json" id="charts">{data}</script>
-<script>{plotly}</script>
-<script>{script}</script>
-</body>
-</html>
-"""

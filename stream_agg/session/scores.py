@@ -53,6 +53,7 @@ def robust_part(spec: SessionSpec, tallies: Mapping[Profile, Tally], rule: Rule)
         regret=t * rule.value - worst,
         bound=robust_bound(spec, t, rule.gamma),
         penalty=penalty if penalty > 1e-9 else 0.0,
+        value_penalty=rule.penalty,
         exact=rule.exact,
         gamma=None if math.isinf(rule.gamma) else rule.gamma,
         epsilon_min=rule.epsilon_min,
@@ -62,7 +63,7 @@ def robust_part(spec: SessionSpec, tallies: Mapping[Profile, Tally], rule: Rule)
 def no_rounds(rule: Rule) -> RobustPart:
     """The robust part before any round."""
     gamma = None if math.isinf(rule.gamma) else rule.gamma
-    return RobustPart(0, rule.value, rule.value, 0.0, 0.0, 0.0, rule.exact, gamma, 0.0)
+    return RobustPart(0, rule.value, rule.value, 0.0, 0.0, 0.0, 0.0, rule.exact, gamma, 0.0)
 
 
 def robust_bound(spec: SessionSpec, rounds: int, gamma: float) -> float:

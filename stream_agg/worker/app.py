@@ -32,19 +32,21 @@ class Handler(Protocol):
     ) -> Mapping[tuple[str, int], int]:
         """Become the owner of `partitions`: all this worker has, at every rebalance anew.
 
-        Returns the offset to read each (topic, partition) from next; one left out is read from the earliest record
-        that is kept. `committed` is Kafka's view, a hint (None: none). No record is handed over before it returns, however long that takes; it is cancelled
-        when another rebalance begins. Raising stops the worker.
+        Returns the offset to read each (topic, partition) from; one left out is read from the earliest record that is
+        kept. `committed` is Kafka's view, a hint (None: none). No record is handed over before it returns, however long
+        that takes; it is cancelled when another rebalance begins. Raising stops the worker.
         """
 
     def revoke(self, partitions: frozenset[int]) -> None:
-        """These partitions are no longer ours, or must be claimed again; a `process` of one may still be under way."""
+        """These partitions are to be claimed again, by us or another; a `process` of one may still be under way. Must
+        not raise."""
 
     async def process(self, topic: str, partition: int, records: Sequence[aiokafka.ConsumerRecord]) -> Reread | None:
         """One fetched run of one topic-partition, in offset order. Returns when its effects are durable.
 
-        `Reread(offset)` says that nothing was done, and that the topic-partition is to be read from `offset` again.
-        Raising stops the worker, except `FencedError` for a partition that was revoked meanwhile.
+        Offsets may be missing where the topic has none (compaction, transactions); none that it has is skipped.
+        `Reread(offset)` says that the run is not done, and that reading goes on at `offset`. Raising stops the worker
+        with the run not committed, except `FencedError` for a partition that was revoked meanwhile.
         """
 
 

@@ -1,8 +1,8 @@
 """The way of records through Faust: what was fetched of one partition is one event, in offset order, none skipped.
 
-Faust keeps the membership, the heartbeats and the commits. Here stand the seams into faust-streaming, mode and aiokafka,
-all private to them: the three are pinned, and the tests of this file say what to look at before a pin moves. What the
-records mean, and where their effects go, is the handler's business.
+Faust keeps the membership, the heartbeats and the commits. Here stand the seams into faust-streaming, mode and
+aiokafka, all private to them: the three are pinned, and the tests of this file say what to look at before a pin moves.
+What the records mean, and where their effects go, is the handler's business.
 
 One task, `_drain_messages`, claims, seeks and fetches, so none of these can overtake another. Every partition has a
 `_Reader` that knows which offset is to be fetched next and which is to be worked next; a fetch or a run that starts
@@ -13,14 +13,14 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from time import monotonic
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import aiokafka
 import faust
-from aiokafka.errors import ConsumerStoppedError, KafkaError
+from aiokafka.errors import ConsumerStoppedError
 from faust.transport.drivers import aiokafka as driver
 from faust.types import TP, ConsumerMessage
 
@@ -67,6 +67,14 @@ class Run:
     start: int
     end: int
     records: Sequence[aiokafka.ConsumerRecord]
+
+
+class _Got(NamedTuple):
+    moved: dict[TP, tuple[int, Sequence[aiokafka.ConsumerRecord]]]  # the position now, the records before it
+    strayed: dict[TP, int]
+    """Positions that were not as expected. Ahead: the answer to an earlier fetch was lost, or the record is kept no
+    longer and aiokafka went to the earliest. Behind: it went there because there is no such record yet."""
+    ends: dict[TP, int]  # high watermarks
 
 
 class BatchTopic(faust.Topic):  # type: ignore[misc]  # faust is not typed
@@ -212,10 +220,10 @@ class BatchConsumer(driver.Consumer):  # type: ignore[misc]  # faust is not type
             self._committed_offset.update(committed)
 
     async def _claim_alone(self) -> tuple[dict[TP, _Reader], dict[TP, int | None]]:
-        tps: set[TP] = self.assignment()
+        tps: list[TP] = list(self.assignment())
         if not tps:
             return {}, {}
-        committed: dict[TP, int | None] = await self._in_thread(self._committed, tps)
+        committed: dict[TP, int | None] = await self._thread.call_thread(self._committed, tps)
         async with self._busy:
             offsets = await self._handler.claim(
                 frozenset(tp.partition for tp in tps),
@@ -228,16 +236,17 @@ class BatchConsumer(driver.Consumer):  # type: ignore[misc]  # faust is not type
         readers = {tp: reader for tp, reader in self._readers.items() if not reader.placed}
         if not readers:
             return
-        for tp, first in (await self._in_thread(self._earliest, list(readers))).items():
+        for tp, first in (await self._thread.call_thread(self._earliest, list(readers))).items():
             reader = readers[tp]
             if reader.fetched is None:
                 reader.fetched = reader.worked = first
             elif reader.fetched < first:
+                gone = first - reader.fetched
                 raise RefusedError(
-                    f"{tp.topic}[{tp.partition}]: {first - reader.fetched} records are gone: offset {reader.fetched} is "
-                    f"next, and the topic keeps {first} and later; bring them back, or rebuild from what is kept"
+                    f"{tp.topic}[{tp.partition}]: {gone} records are gone: offset {reader.fetched} is next, and the "
+                    f"topic keeps {first} and later; bring them back, or rebuild from what is kept"
                 )
-        await self._in_thread(self._seek_all, {tp: reader.fetched for tp, reader in readers.items()})
+        await self._thread.call_thread(self._seek_all, {tp: reader.fetched for tp, reader in readers.items()})
         for reader in readers.values():
             reader.placed = True
 
@@ -247,7 +256,9 @@ class BatchConsumer(driver.Consumer):  # type: ignore[misc]  # faust is not type
             await self._room.wait()
         readers, generation = dict(self._readers), self.app.consumer_generation_id
         expected = {tp: reader.fetched for tp, reader in readers.items() if reader.placed}
-        got = await self._in_thread(self._fetch, expected)
+        if not expected:
+            return
+        got = await self._thread.call_thread(self._fetch, expected)
         self._check_ends(readers, expected, got)
         for tp in got.strayed:
             readers[tp].placed = False
@@ -259,7 +270,7 @@ class BatchConsumer(driver.Consumer):  # type: ignore[misc]  # faust is not type
                 # Waits while flow is suspended: the run is stale then, and `work` drops it.
                 await self.callback(_message(run, generation))
 
-    def _check_ends(self, readers: Mapping[TP, _Reader], expected: Mapping[TP, int], got: _Got) -> None:
+    def _check_ends(self, readers: dict[TP, _Reader], expected: dict[TP, int], got: _Got) -> None:
         """A topic that ends before the position is not the one that was read; aiokafka would wait, or start again."""
         # The high watermark counts once per claim: the successor of a failed broker may know a lower one for a while.
         ends = {tp: end for tp, end in got.ends.items() if not readers[tp].exists} | got.strayed
@@ -294,12 +305,9 @@ class BatchConsumer(driver.Consumer):  # type: ignore[misc]  # faust is not type
 
     # In the consumer's thread, which alone may touch aiokafka.
 
-    async def _in_thread(self, function: Callable[..., Awaitable[Any]], *args: Any) -> Any:
-        return await self._thread.call_thread(function, *args)
-
     async def _committed(self, tps: Sequence[TP]) -> dict[TP, int | None]:
         consumer = self._thread._ensure_consumer()
-        return {tp: await consumer.committed(tp) for tp in tps}
+        return dict(zip(tps, await asyncio.gather(*map(consumer.committed, tps)), strict=True))
 
     async def _earliest(self, tps: Sequence[TP]) -> dict[TP, int]:
         return dict(await self._thread._ensure_consumer().beginning_offsets(tps))
@@ -315,10 +323,13 @@ class BatchConsumer(driver.Consumer):  # type: ignore[misc]  # faust is not type
         deadline = monotonic() + _FETCH_WAIT_S
         with fetcher._subscriptions.fetch_context():
             while not fetcher._closed:
-                # With a timeout of 0 it does not yield between the two looks: what moved is what was fetched.
+                # With a timeout of 0 it does not yield between the two looks: what moved is what was fetched. (And of
+                # no partitions it takes them all.)
                 strayed = _moved(fetcher, expected)
                 wanted = {tp: at for tp, at in expected.items() if tp not in strayed}
-                records = await fetcher.fetched_records(wanted, timeout=0, max_records=self._run_records)
+                records: dict[TP, Any] = {}
+                if wanted:
+                    records = await fetcher.fetched_records(wanted, timeout=0, max_records=self._run_records)
                 moved = {tp: (at, records.get(tp, ())) for tp, at in _moved(fetcher, wanted).items()}
                 if moved or strayed or monotonic() > deadline:
                     ends = {tp: state.highwater for tp, state in _states(fetcher, wanted).items()}
@@ -328,14 +339,6 @@ class BatchConsumer(driver.Consumer):  # type: ignore[misc]  # faust is not type
                 if not news.cancel():
                     news.result()  # not authorised, for one
         raise ConsumerStoppedError
-
-
-class _Got(NamedTuple):
-    moved: Mapping[TP, tuple[int, Sequence[aiokafka.ConsumerRecord]]]  # the position now, the records before it
-    strayed: Mapping[TP, int]
-    """Positions that were not as expected. Ahead: the answer to an earlier fetch was lost, or the record is kept no
-    longer and aiokafka went to the earliest. Behind: it went there because there is no such record yet."""
-    ends: Mapping[TP, int]  # high watermarks
 
 
 def _states(fetcher: Any, tps: Iterable[TP]) -> dict[TP, Any]:

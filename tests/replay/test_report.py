@@ -11,7 +11,7 @@ import pytest
 from plotly.offline import get_plotlyjs
 from scipy.stats import norm
 
-from stream_agg.replay.report import POINTS, render
+from stream_agg.replay.report import POINTS, render, script_json
 
 EVIL = '</script><b onclick="x">&'
 SPEC = {"session": "s", "experts": {"ecmwf": {"levels": [0.25, 0.75]}}, "actions": {"stay": [1.0, 0.0]}}
@@ -30,6 +30,7 @@ def record(round_: int, states: int, **robust: Any) -> dict[str, Any]:
             "regret": 0.25 * round_,
             "bound": 60.0 * round_,
             "penalty": 0.125,
+            "value_penalty": 0.125,
             "exact": True,
             "gamma": 3.0,
             "epsilon_min": 0.0,
@@ -92,7 +93,7 @@ class Page(HTMLParser):
 
 
 def page(regrets: list[dict[str, Any]], **changes: Any) -> Page:
-    arguments = {
+    arguments: dict[str, Any] = {
         "title": "Replay",
         "spec": SPEC,
         "rounds": 40,
@@ -117,6 +118,12 @@ def test_text_of_users_stays_text() -> None:
     assert EVIL not in json.dumps(seen.charts)  # plotly would read its markup
 
 
+def test_json_cannot_end_its_script() -> None:
+    text = script_json([EVIL, "<!--"])
+    assert "<" not in text
+    assert json.loads(text) == [EVIL, "<!--"]
+
+
 def test_nothing_is_fetched() -> None:
     text = render("Replay", SPEC, 40, [record(4, 2)], CALIBRATION)
     (policy,) = (a for _, a in Page(text).of("meta") if a.get("http-equiv") == "Content-Security-Policy")
@@ -134,7 +141,7 @@ def test_every_chart_has_its_table_with_its_numbers() -> None:
     regret, realized, value, expert = seen.tables
     assert regret == [["Round", "Regret", "Bound"], ["4", "1", "240"], ["10", "2.5", "600"]]
     assert realized[1:] == [["2", "1.5", "1.25", "1.625", "2"], ["8", "1.5", "1.25", "1.625", "2"]]
-    assert value[1:] == [["4", "1.625", "1.375", "0.125"], ["10", "1.625", "1.375", "0.125"]]
+    assert value[1:] == [["4", "1.625", "1.375", "0.125", "0.125"], ["10", "1.625", "1.375", "0.125", "0.125"]]
     assert [row[:4] for row in expert[1:]] == [["0.25", "30", "10", "0.25"], ["0.75", "0", "8", "1"]]
     drawn = [a["id"] for _, a in seen.of("div") if (a.get("id") or "").startswith("chart-")]
     assert drawn == ["chart-0", "chart-1", "chart-2", "chart-3"]
@@ -147,7 +154,7 @@ def test_every_chart_has_its_table_with_its_numbers() -> None:
 
 
 def test_a_value_with_its_penalty_is_nowhere_on_the_page() -> None:
-    seen = page([record(4, 2, value=7.7531, worst_case=6.6421, penalty=2.0)])
+    seen = page([record(4, 2, value=7.7531, worst_case=6.6421, penalty=2.0, value_penalty=2.0)])
     shown = str(seen.tables) + str(seen.texts["dd"]) + str(seen.texts["b"]) + str(seen.charts)
     assert "5.753" in shown
     assert "4.642" in shown

@@ -77,6 +77,14 @@ def test_records_are_those_of_the_contract_in_order_of_time() -> None:
     assert known > 1000
 
 
+def test_a_state_is_never_known_at_the_moment_of_its_forecast() -> None:
+    feed = stream(400, sessions=1, delay_us=1)[1:]
+    forecasts = {r["event"]: parse_time(r["time"]) for kind, _, r in feed if kind == "forecasts"}
+    delays = [parse_time(r["time"]) - forecasts[r["event"]] for kind, _, r in feed if kind == "states"]
+    assert len(delays) > 100
+    assert set(delays) == {1}
+
+
 def test_specs_are_the_ones_of_the_demo() -> None:
     _, name, spec = stream(1, sessions=1, drift=0.0)[0]
     assert spec == {

@@ -11,9 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.optimize import linprog
 
-from stream_agg.rule.envelope import TIE, Envelope, envelope
+from stream_agg.rule.envelope import Envelope, envelope
 
-NEAR = 1e-7  # ties within TIE = 1e-8 are broken freely, slopes go up to 10
+NEAR = 1e-7  # prices within 1e-8 of a kink count as on it, slopes go up to 10
 
 payoff = st.one_of(st.integers(-3, 3).map(float), st.floats(-5, 5, width=32))
 lines = st.lists(st.tuples(payoff, payoff), min_size=1, max_size=8)
@@ -100,11 +100,11 @@ def test_the_segments_are_in_order_and_cover_everything(table: list[tuple[float,
 def test_a_tie_is_where_two_rhos_attain_phi(table: list[tuple[float, float]], s: float) -> None:
     found = envelope(table)
     totals = np.array(found.ends) * s + found.value(np.array(found.ends))
-    attained = np.flatnonzero(totals <= totals.min() + TIE / 100)
+    attained = np.flatnonzero(totals <= totals.min() + 1e-10)
     if len(attained) > 1 and np.diff(found.ends).min() > 1e-3:
         assert found.tied(s)
     if found.tied(s):
-        assert np.sort(totals)[1] - totals.min() <= 2 * TIE
+        assert np.sort(totals)[1] - totals.min() <= 2e-8
 
 
 def test_of_equal_lines_the_first_stays_and_dominated_ones_go() -> None:
@@ -114,6 +114,14 @@ def test_of_equal_lines_the_first_stays_and_dominated_ones_go() -> None:
 
 def test_three_lines_through_one_point_need_only_two() -> None:
     assert envelope([(1.0, 0.0), (0.5, 0.5), (0.0, 1.0)]).actions == (0, 2)
+
+
+@pytest.mark.parametrize("off", [0.0, 1e-12, -1e-12, 1e-6, -1e-6])
+def test_next_to_a_kink_only_rounding_is_ignored(off: float) -> None:
+    found = envelope([(1.0, 0.0), (0.0, 3.0)])
+    mix = found.respond(-3.0 + off)
+    assert found.tied(-3.0 + off) == (abs(off) < 1e-8)
+    assert mix == (((0, pytest.approx(off / 4)), (1, pytest.approx(1 - off / 4))) if off > 1e-8 else ((1, 1.0),))
 
 
 def test_the_mix_makes_the_adversary_indifferent() -> None:

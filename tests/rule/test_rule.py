@@ -107,6 +107,8 @@ def test_what_a_rule_says_of_itself(world: World, seed: int) -> None:
         assert tuple(rule.duals[name]) == alphabet.levels
     prices = [abs(x) for by_level in rule.duals.values() for x in by_level.values()]
     assert max(prices) <= rule.gamma
+    for i, by_level in enumerate(rule.duals.values()):
+        assert all(x == 0.0 for z, x in by_level.items() if z not in {e[i] for e in counts})
     if rule.exact:
         assert rule.violation == 0.0
         assert max(prices) < rule.gamma

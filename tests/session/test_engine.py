@@ -112,6 +112,7 @@ class TestSchedule:
                 solved = clock
         assert self.solved_at(make(schedule={"seconds": 9000}), hours, at) == expected
         assert 10 < len(expected) < 40
+        assert self.solved_at(make(schedule={"seconds": 9000}), [10.0, 0.0, 5.0, 12.4, 12.5], at) == [1, 4]
 
     @pytest.mark.parametrize("share", [0.03, 0.3])
     def test_certified_keeps_the_gap_it_promises(self, make: Make, at: At, share: float) -> None:
@@ -257,6 +258,14 @@ class TestChange:
             assert actions[t].strategy == then.strategy(tuple(actions[t].profile.values()))
         assert (session.rule.gamma, session.rule.epsilon) == (2.0, 0.1)
 
+    def test_a_change_does_not_wait_for_the_schedule(self, make: Make, at: At) -> None:
+        session = make(schedule={"every": 1000}, gamma=0.5)
+        for t in range(5):
+            session.decide(f"e{t}", {"ecmwf": 0.3}, at(t))
+        session.change(replace(session.spec, gamma=2.0))
+        assert [session.decide(f"f{t}", {"ecmwf": 0.3}, at(t)).rule.round for t in range(3)] == [5, 5, 5]
+        assert session.rule.gamma == 2.0
+
     def test_others_are_refused_all_at_once(self, make: Make, small: dict[str, Any], at: At) -> None:
         session = make()
         session.decide("e", {"ecmwf": 0.3}, at(0))
@@ -287,6 +296,8 @@ class TestChange:
 def test_times_are_the_events_own(make: Make, at: At) -> None:
     session = make()
     assert session.decide("e", {}, "2027-03-01T12:00:00+02:00").time == "2027-03-01T10:00:00Z"
-    session.learn("e", 1, "2027-03-02T00:00:00Z")
     session.decide("f", {}, "2027-02-01T00:00:00Z")
+    assert session.report().time == "2027-03-01T10:00:00Z"
+    session.learn("e", 1, "2027-03-02T00:00:00Z")
+    session.learn("f", 1, "2027-02-02T00:00:00Z")
     assert parse_time(session.report().time) == parse_time("2027-03-02T00:00:00Z")

@@ -62,6 +62,7 @@ class TestRoundTrip:
             assert orjson.dumps(put(again, event)) == orjson.dumps(put(through, event))
             assert again.to_bytes() == through.to_bytes()
         assert orjson.dumps(again.report()) == orjson.dumps(through.report())
+        assert sa.Session.from_bytes(through.to_bytes()).rule == replace(through.rule, spec=through.spec)
         assert len(through.events) > 5
         assert through.counters.counts["conflict"] > 0
 

@@ -63,6 +63,15 @@ def test_all_keys_of_a_partition_are_in_one_slot(session: str) -> None:
     assert len(set(names)) == len(names)
 
 
+async def test_answers_are_bytes_whatever_the_url_asks_for(server: RedisServer, app: str) -> None:
+    store = RedisStore(f"{server.url}?decode_responses=yes&protocol=3", app)
+    await store.claim(P)
+    await store.commit(commit(1, outbox=b"\xff"))
+    assert (await store.peek(P)).outbox == [(1, b"\xff")]
+    assert await store.load(P, "a") == {"state": {"t": b"1", "u": b"1"}, "events": {"e": b"1"}}
+    await store.close()
+
+
 @pytest.mark.parametrize("app", ["", "{", "a}b", "{a}"])
 def test_an_app_name_that_breaks_the_hash_tag(app: str) -> None:
     with pytest.raises(ConfigError, match="braces"):
@@ -298,6 +307,26 @@ async def test_a_silent_server_is_waited_for_so_long() -> None:
             with pytest.raises(UnavailableError, match="does not answer"):
                 await call()
             assert 0.1 < time.monotonic() - began < 2
+        await store.close()
+
+
+async def test_nothing_is_tried_twice() -> None:
+    asked = 0
+
+    async def hang_up(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        nonlocal asked
+        while data := await reader.read(65536):
+            if b"EVALSHA" in data:
+                asked += 1
+                break
+            writer.write(b"+OK\r\n" * sum(line.startswith(b"*") for line in data.split(b"\r\n")))
+        writer.close()
+
+    async with await asyncio.start_server(hang_up, "127.0.0.1", 0) as server:
+        store = RedisStore(f"redis://127.0.0.1:{server.sockets[0].getsockname()[1]}/0")
+        with pytest.raises(UnavailableError):
+            await store.commit(commit(1))
+        assert asked == 1
         await store.close()
 
 

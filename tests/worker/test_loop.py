@@ -21,7 +21,7 @@ from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 from redis import Redis
 
-from stream_agg.replay.local import WorkerProcess
+from stream_agg.cli.local import WorkerProcess
 from stream_agg.replay.tap import Tap
 from stream_agg.worker.broker import create_topics
 from stream_agg.worker.settings import PREFIX, Settings
