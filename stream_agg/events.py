@@ -233,7 +233,7 @@ class RobustPart:
     """Robust regret of what was played in rounds 1..`round` (Definition "Robust Regret" on the empirical counts).
 
     `value`, `worst_case` and their penalties are per round, `regret` and `bound` are sums. `value` contains
-    `value_penalty` and `worst_case` contains `penalty`, gamma times the calibration violation of either's worst rho: what
+    `value_penalty` and `worst_case` contains `penalty`, gamma times the calibration violation of its worst rho: what
     is left without it is a payoff.
     """
 

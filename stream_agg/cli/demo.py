@@ -12,9 +12,9 @@ from pathlib import Path
 import click
 
 from stream_agg.cli.common import regret_table
+from stream_agg.cli.local import deployment
 from stream_agg.replay import demo as feed
 from stream_agg.replay.demo import Seen
-from stream_agg.cli.local import deployment
 from stream_agg.worker.settings import Settings
 
 EXAMPLES = """

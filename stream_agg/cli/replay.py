@@ -10,11 +10,11 @@ import click
 import orjson
 
 from stream_agg.cli.common import file_spec, overrides, progress_bar, read_json, regret_table, settings_of, spec_of
+from stream_agg.cli.local import deployment
 from stream_agg.errors import ConfigError
 from stream_agg.events import parse_duration
 from stream_agg.replay import files, kafka
 from stream_agg.replay.files import Outcome
-from stream_agg.cli.local import deployment
 from stream_agg.replay.source import Source
 from stream_agg.spec import SessionSpec
 

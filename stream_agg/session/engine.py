@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 from typing import Any, Literal
 
@@ -22,14 +22,14 @@ from stream_agg.events import (
     format_time,
 )
 from stream_agg.rule.certificate import Certificate
-from stream_agg.rule.rule import name_mix, solve_indexed
+from stream_agg.rule.rule import name_mix, solve_indexed, unseen_rule
 from stream_agg.rule.support import Profile
 from stream_agg.session import reports, scores
 from stream_agg.session.codec import Decision, Parked
 from stream_agg.session.draw import draw, uniform
 from stream_agg.session.scores import Tally
 from stream_agg.session.stored import Stored
-from stream_agg.session.window import forget
+from stream_agg.session.window import expire, park, remember, unpark
 from stream_agg.spec import SessionSpec
 
 Output = Action | Regret | RuleRecord | Dropped
@@ -70,29 +70,26 @@ class Session(Stored):
 
     def forecast(self, forecast: Forecast) -> list[Output]:
         """Apply a forecast event: the action last, before it a new rule and its report, and states that expired."""
+        self._refuse_closed()
         known = self.counters
         if forecast.event in self.events:
             known.counts["duplicate"] += 1
             self.touch("state", "counters")
             return []
         profile = self.spec.profile(forecast.forecasts)
-        outputs: list[Output] = []
         known.forecast_us = _latest(known.forecast_us, forecast.time_us)
-        outputs += self._forget()
+        outputs = self._unknown(expire(self))
         if self._due():
             outputs += self._solve()
         outputs.append(self._act(forecast, profile))
-        early = self.parked.pop(forecast.event, None)
-        if early is not None:
-            self.touch("parked", forecast.event)
-            _, more = self._learn(
-                State(forecast.session, forecast.event, early.time_us, early.state, early.payoff), early.origin
-            )
-            outputs += more
+        if forecast.event in self.parked:
+            early = unpark(self, forecast.event)
+            outputs += self._learn(self._unparked(forecast.event, early), early.origin)[1]
         return outputs
 
     def state(self, state: State, origin: Any = None) -> tuple[Learned, list[Output]]:
         """Apply a state event; `origin` (a JSON value) comes back in `Dropped` if it cannot be learned from."""
+        self._refuse_closed()
         if (state.state is None) != (self.spec.feedback == "payoff"):
             wanted = "a payoff" if self.spec.feedback == "payoff" else "a state"
             raise EventError("bad_event", f"feedback is {self.spec.feedback!r}: expected {wanted}")
@@ -100,12 +97,9 @@ class Session(Stored):
         known.states_seen += 1
         known.state_us = _latest(known.state_us, state.time_us)
         self.touch("state", "counters")
-        outputs: list[Output] = self._forget()
-        if state.event in self.events:
-            result, more = self._learn(state, origin)
-        else:
-            result, more = self._park(state, origin)
-        return result, outputs + more
+        learn = self._learn if state.event in self.events else self._park
+        result, outputs = learn(state, origin)
+        return result, outputs + self._unknown(expire(self))
 
     def report(self) -> Regret:
         """The state of things now, with robust regret solved afresh; changes nothing."""
@@ -130,6 +124,11 @@ class Session(Stored):
         self.spec = spec
         self.counters.spec_version += 1
         self.counters.resolve = self.counters.round > 0
+        if not self.counters.round:
+            self.rule = unseen_rule(spec)
+            self.certificate, self.robust = Certificate.of(self.rule, {}), scores.no_rounds(self.rule)
+            for field in ("rule", "certificate", "robust"):
+                self.touch("state", field)
         self.touch("state", "spec")
         self.touch("state", "counters")
         return True
@@ -155,10 +154,8 @@ class Session(Stored):
             tally.payoff0 += probability * u0
             tally.slope += probability * (u1 - u0)
         self.certificate.add(self.rule, profile)
-        self.events[forecast.event] = Decision(known.round, forecast.time_us, profile, mix, chosen)
-        self.open += 1
+        remember(self, forecast.event, Decision(known.round, forecast.time_us, profile, mix, chosen))
         self.touch("profiles", self.names.text(profile))
-        self.touch("events", forecast.event)
         self.touch("state", "counters")
         self.touch("state", "certificate")
         return Action(
@@ -213,20 +210,21 @@ class Session(Stored):
                 self.counters.counts["duplicate"] += 1
                 return "duplicate", []
             return "conflict", [self._drop("conflict", state, origin, "another one waits for its forecast")]
-        self.parked[state.event] = Parked(self.counters.states_seen, state.time_us, state.state, state.payoff, origin)
-        self.touch("parked", state.event)
-        return "parked", self._forget()
+        early = Parked(self.counters.states_seen, state.time_us, state.state, state.payoff, origin)
+        return "parked", self._unknown(park(self, state.event, early))
 
-    def _forget(self) -> list[Output]:
+    def _unknown(self, gone: Iterable[tuple[str, Parked]]) -> list[Output]:
         return [
-            self._drop(
-                "unknown",
-                State(self.spec.session, event, early.time_us, early.state, early.payoff),
-                early.origin,
-                "no forecast of it came in time",
-            )
-            for event, early in forget(self)
+            self._drop("unknown", self._unparked(event, early), early.origin, "no forecast of it came in time")
+            for event, early in gone
         ]
+
+    def _unparked(self, event: str, early: Parked) -> State:
+        return State(self.spec.session, event, early.time_us, early.state, early.payoff)
+
+    def _refuse_closed(self) -> None:
+        if self.counters.closed:
+            raise EventError("unknown_session", f"session {self.spec.session!r} is closed")
 
     def _drop(self, reason: Literal["late", "unknown", "conflict"], state: State, origin: Any, detail: str) -> Dropped:
         self.counters.counts[reason] += 1

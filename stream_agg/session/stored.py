@@ -15,6 +15,7 @@ from stream_agg.rule.rule import Rule, unseen_rule
 from stream_agg.rule.support import Profile
 from stream_agg.session import codec
 from stream_agg.session.codec import Counters, Decision, Parked, ProfileText
+from stream_agg.session.due import Due
 from stream_agg.session.scores import Tally, no_rounds
 from stream_agg.spec import SessionSpec
 
@@ -35,6 +36,7 @@ class Stored:
         self.robust: RobustPart = no_rounds(self.rule)
         self.open = 0
         """Decisions whose state is not known yet; follows from `events`."""
+        self.due_events, self.due_parked = Due({}), Due({})
         self.names = ProfileText(spec)
         self._dirty: dict[str, set[str]] = {"state": set(STATE), "profiles": set(), "events": set(), "parked": set()}
 
@@ -78,6 +80,7 @@ class Stored:
         session.events = dict(sorted(decisions, key=lambda item: item[1].round))
         parked = [(k, codec.load_parked(v)) for k, v in tables.get("parked", {}).items()]
         session.parked = dict(sorted(parked, key=lambda item: item[1].number))
+        session.due_events, session.due_parked = Due(session.events), Due(session.parked)
         session.open = sum(d.state is None for d in session.events.values())
         for keys in session._dirty.values():
             keys.clear()

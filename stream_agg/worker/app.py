@@ -148,10 +148,7 @@ async def run(app: faust.App, stop: asyncio.Event, *, patience_s: float = 20.0) 
             await asyncio.wait({ended, asked}, return_when=asyncio.FIRST_COMPLETED)
     finally:
         asked.cancel()
-        if not ended.done():
-            # A thread that is stopped before it has started runs for ever.
-            await asyncio.wait({starting}, timeout=patience_s)
-        try:
+        try:  # a start under way is not cancelled first: it would leave a thread that no stop ends
             await asyncio.wait_for(app.stop(), patience_s)
         except TimeoutError:
             _log.warning("the worker did not stop within %g s", patience_s)

@@ -14,11 +14,11 @@ from typing import Any
 import orjson
 import pytest
 
+from stream_agg.cli.local import WorkerProcess
 from stream_agg.embedded import RedisServer
 from stream_agg.events import parse_duration
 from stream_agg.replay import files, kafka
 from stream_agg.replay.files import Outcome
-from stream_agg.cli.local import WorkerProcess
 from stream_agg.replay.source import Source
 from stream_agg.session.engine import Session
 from stream_agg.spec import SessionSpec

@@ -230,7 +230,6 @@ class TestRefusals:
         report = session.report()
         assert session.close() == replace(report, reason="close")
 
-    @pytest.mark.xfail(strict=True, reason="nobody asks counters.closed, and the worker cannot open a session again")
     def test_no_event_is_taken_after_the_close(self, make: Make, at: At) -> None:
         session = make()
         session.close()

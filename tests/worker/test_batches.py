@@ -87,9 +87,11 @@ class Keeper:
         self.store.applied[topic, partition] += [int(r.value) for r in records if r.offset >= expected]
         self.store.next[topic, partition] = max(expected, records[-1].offset + 1)
         self.worked.add((topic, partition))
+        await asyncio.sleep(self.pause_s)
         return None
 
     gaps = False
+    pause_s = 0.0
 
     def check(self, records: Sequence[aiokafka.ConsumerRecord]) -> None:
         """For a test to add its own."""
@@ -248,9 +250,17 @@ async def test_an_unfinished_run_is_not_committed_past(kafka: Kafka) -> None:
         await until(lambda: keeper.at and keeper.at[2] == 101)
         await app.consumer.commit()
         assert await kafka.committed() == 101
-        keeper.check = lambda records: None  # type: ignore[method-assign]
         keeper.open.set()
-        await until(lambda: keeper.store.next[kafka.topics[0], 0] == 104)
+        await until(lambda: keeper.at and keeper.at[2] == 102)
+        keeper.pause_s = 0.1
+
+        async def release() -> None:
+            await until(lambda: not app.consumer.flow_active)
+            keeper.open.set()
+
+        releasing = asyncio.create_task(release())
+    await releasing
+    assert await kafka.committed() == 103, "a stop lets the run under way end, and begins no other"
 
 
 async def test_what_stops_the_worker(broker: Broker) -> None:
@@ -314,8 +324,9 @@ async def test_a_stop_without_the_broker(monkeypatch: pytest.MonkeyPatch) -> Non
     with Broker() as broker:
         async with Kafka(broker.address) as kafka:
             await kafka.create(1)
+            await kafka.send(10)
         async with asyncio.timeout(_DEADLINE_S), kafka.worker(keeper, commit_interval_s=1000.0):
-            await until(lambda: keeper.hints)
+            await until(lambda: kafka.all_applied(keeper.store))
             broker.kill()
     assert threading.active_count() == threads
 
@@ -427,15 +438,11 @@ async def test_reread(kafka: Kafka) -> None:
 
 
 async def test_a_backlog_waits_in_the_broker(kafka: Kafka) -> None:
-    class Slow(Keeper):
-        async def process(self, *run: Any) -> Reread | None:
-            await asyncio.sleep(0.005)
-            return await super().process(*run)
-
     await kafka.create(2)
     for topic, partition in itertools.product((0, 1), (0, 1)):
         await kafka.send(1000, topic=topic, partition=partition, size=1000)
-    keeper, handed, most = Slow(), 0, 0
+    keeper, handed, most = Keeper(), 0, 0
+    keeper.pause_s = 0.005
     async with kafka.worker(keeper, run_records=50, runs_ahead=3) as app:
         callback = app.consumer.callback
 
