@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -39,7 +40,11 @@ Examples:
 @click.option(
     "--through-kafka", is_flag=True, help="Feed the topics of a deployment and collect what its worker gives."
 )
-@click.option("--embedded", is_flag=True, help="With --through-kafka: bring broker, Redis and worker along.")
+@click.option(
+    "--embedded",
+    is_flag=True,
+    help="With --through-kafka: bring broker, Redis and worker along; so too where no address is set.",
+)
 @click.option("--brokers", help="With --through-kafka: Kafka bootstrap servers (STREAM_AGG_BROKERS).")
 @click.option("--redis-url", help="With --through-kafka: where the worker keeps its state (STREAM_AGG_REDIS_URL).")
 @click.option("--dry-run", is_flag=True, help="Read and check everything, decide nothing.")
@@ -88,12 +93,18 @@ def replay(
         if through_kafka:
             with ExitStack() as stack:
                 settings = settings_of(brokers=brokers, redis_url=redis_url)
-                if embedded:
-                    settings = stack.enter_context(deployment(settings))
+                if embedded or settings.nowhere:
+                    click.echo("bringing a broker, a Redis and a worker along, for this replay only", err=True)
+                    settings = stack.enter_context(deployment(settings, _no_log(stack)))
                 outcome = asyncio.run(kafka.replay(data, spec, delay_us, settings, out, progress))
         else:
             outcome = files.replay(data, spec, delay_us, out, progress)
     _report(outcome, spec, out, as_json)
+
+
+def _no_log(stack: ExitStack) -> int:
+    """Where the log of a worker goes that nobody asked for: what it has to say, the replay says."""
+    return stack.enter_context(Path(os.devnull).open("wb")).fileno()
 
 
 def _compare_columns(spec: SessionSpec, data: Source) -> None:

@@ -181,7 +181,13 @@ class Loop:
         for name in sorted(names - set(owned.sessions)):
             tables = await self._insist(partial(self.store.load, owned.partition, name), owned)
             if tables is not None:
-                owned.sessions[name] = Session.from_tables(tables)
+                try:
+                    owned.sessions[name] = Session.from_tables(tables)
+                except (KeyError, ValueError) as e:
+                    raise RefusedError(
+                        f"what Redis holds of session {name!r} is not whole ({e!r}): restore it from a backup, or delete "
+                        f"the keys of partition {owned.partition} and start with --rebuild"
+                    ) from e
 
     async def _commit(self, owned: Owned, topic: str, next_offset: int, batch: Batch) -> None:
         """Commit and publish. Until the commit is known to be applied it is sent again, the same to the byte."""

@@ -96,6 +96,11 @@ class Settings:
         return faults
 
     @property
+    def nowhere(self) -> bool:
+        """Whether nobody has said where Kafka and Redis are: both addresses are the defaults."""
+        return (self.brokers, self.redis_url) == (Settings().brokers, Settings().redis_url)
+
+    @property
     def broker_list(self) -> list[str]:
         """Bootstrap servers, one each."""
         return [broker.strip() for broker in self.brokers.split(",")]

@@ -199,3 +199,35 @@ def test_ctrl_c_ends_the_demo_in_order() -> None:
     process.stdout.close()
     assert process.wait(60) == 0
     assert "Final reports" in rest
+
+
+def descendants(pid: int) -> set[int]:
+    children = {int(p) for p in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()}
+    return children.union(*(descendants(child) for child in children))
+
+
+def alive(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"
+    except FileNotFoundError:
+        return False
+
+
+@pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="looks processes up in /proc, as Linux has it")
+def test_a_killed_demo_leaves_no_process_behind() -> None:
+    process = subprocess.Popen(
+        [sys.executable, "-m", "stream_agg", "demo", "--no-browser"], stdout=subprocess.PIPE, text=True
+    )
+    assert process.stdout is not None
+    for line in process.stdout:
+        if "round" in line:
+            break
+    family = descendants(process.pid)
+    assert len(family) == 5  # a guard and its server twice, and the worker
+    process.kill()
+    process.wait()
+    process.stdout.close()
+    deadline = time.monotonic() + 20
+    while left := {pid for pid in family if alive(pid)}:
+        assert time.monotonic() < deadline, left
+        time.sleep(0.05)

@@ -333,11 +333,13 @@ async def test_a_stop_without_the_broker(monkeypatch: pytest.MonkeyPatch) -> Non
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")  # Faust raises in its thread, too
 async def test_a_start_without_a_broker() -> None:
+    threads = threading.active_count()
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))  # and does not listen
         kafka = Kafka(f"127.0.0.1:{taken.getsockname()[1]}")
         with pytest.raises(UnavailableError, match="the broker failed"):
             await asyncio.wait_for(run(kafka.app(Keeper()), asyncio.Event()), _DEADLINE_S)
+    await until(lambda: threading.active_count() == threads)
 
 
 async def test_workers_join_and_leave_during_traffic(kafka: Kafka) -> None:
