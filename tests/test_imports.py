@@ -45,11 +45,18 @@ PACKAGES = {
 OWNERS = {
     "highspy": {"rule/program.py"},
     "redis": {"store/redis.py"},
-    "faust": {"worker/app.py", "worker/batches.py"},
+    "faust": {"worker/app.py", "worker/batches.py", "worker/fetching.py"},
     "mode": {"worker/app.py"},
     "yarl": {"worker/app.py"},
     # loop.py for the type of a record; the tap reads and writes a worker's topics from outside
-    "aiokafka": {"worker/app.py", "worker/batches.py", "worker/broker.py", "worker/loop.py", "replay/tap.py"},
+    "aiokafka": {
+        "worker/app.py",
+        "worker/batches.py",
+        "worker/fetching.py",
+        "worker/broker.py",
+        "worker/loop.py",
+        "replay/tap.py",
+    },
     "plotly": {"replay/report.py"},
     "scipy": {"replay/report.py"},
 }

@@ -61,7 +61,14 @@ async def replay(
     to, name = settings, spec.session
     inputs = [to.topic_forecasts, to.topic_states]
     with ExitStack() as files:
-        collected = _Collected(settings, name, Writer(out, files))
+        collected, told = _Collected(settings, name, Writer(out, files)), 0
+
+        def tell() -> None:
+            nonlocal told
+            now = collected.writer.outcome.actions
+            progress(now - told)
+            told = now
+
         async with Tap(settings, collected.take) as tap:
             await tap.refuse_running(name)
             partition = await tap.send(to.topic_sessions, name, spec.to_dict())
@@ -72,13 +79,13 @@ async def replay(
                 for event, state in step.states:
                     known = {"session": name, "event": event, "time": step.time, "state": state}
                     await tap.send_soon(to.topic_states, name, known)
-                progress(collected.writer.outcome.actions)
+                tell()
             await tap.flush()
-            await tap.until_drained(inputs, partition, lambda: progress(collected.writer.outcome.actions))
+            await tap.until_drained(inputs, partition, tell)
             tables = await tap.load(partition, name)
             await tap.send(to.topic_sessions, name, None)
             await tap.until(lambda: collected.closed, "waiting for the final report")
-            progress(collected.writer.outcome.actions)
+            tell()
         outcome = collected.writer.outcome
         outcome.repeats = collected.repeats
         if tables is not None:

@@ -17,7 +17,7 @@ from mode import CrashingSupervisor
 from yarl import URL
 
 from stream_agg.errors import UnavailableError
-from stream_agg.worker.batches import BatchTopic, Reread, Transport
+from stream_agg.worker.batches import BatchTopic, Transport
 
 _log = logging.getLogger(__name__)
 
@@ -41,12 +41,12 @@ class Handler(Protocol):
         """These partitions are to be claimed again, by us or another; a `process` of one may still be under way. Must
         not raise."""
 
-    async def process(self, topic: str, partition: int, records: Sequence[aiokafka.ConsumerRecord]) -> Reread | None:
+    async def process(self, topic: str, partition: int, records: Sequence[aiokafka.ConsumerRecord]) -> None:
         """One fetched run of one topic-partition, in offset order. Returns when its effects are durable.
 
         Offsets may be missing where the topic has none (compaction, transactions); none that it has is skipped.
-        `Reread(offset)` says that the run is not done, and that reading goes on at `offset`. Raising stops the worker
-        with the run not committed, except `FencedError` for a partition that was revoked meanwhile.
+        Raising stops the worker with the run not committed, except `FencedError` for a partition that was revoked
+        meanwhile.
         """
 
 

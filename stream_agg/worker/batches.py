@@ -13,10 +13,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from time import monotonic
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import aiokafka
 import faust
@@ -25,22 +24,14 @@ from faust.transport.drivers import aiokafka as driver
 from faust.types import TP, ConsumerMessage
 
 from stream_agg.errors import FencedError, RefusedError
+from stream_agg.worker.fetching import FetchThread, Got
 
 if TYPE_CHECKING:
     from stream_agg.worker.app import Handler
 
 _log = logging.getLogger(__name__)
 
-_FETCH_WAIT_S = 0.5  # one fetch waits no longer for a record: a rebalance that finds it waiting waits as long
 _COMMIT_S = 3.0  # an answer takes milliseconds
-_LONG_POLL_MS = 500  # aiokafka's own default; Faust asks for 1500, and the first fetch after a seek may wait for that
-
-
-@dataclass(frozen=True, slots=True)
-class Reread:
-    """The handler's answer to a run it cannot use: read this topic-partition again from `offset`."""
-
-    offset: int
 
 
 @dataclass(eq=False, slots=True)
@@ -69,14 +60,6 @@ class Run:
     records: Sequence[aiokafka.ConsumerRecord]
 
 
-class _Got(NamedTuple):
-    moved: dict[TP, tuple[int, Sequence[aiokafka.ConsumerRecord]]]  # the position now, the records before it
-    strayed: dict[TP, int]
-    """Positions that were not as expected. Ahead: the answer to an earlier fetch was lost, or the record is kept no
-    longer and aiokafka went to the earliest. Behind: it went there because there is no such record yet."""
-    ends: dict[TP, int]  # high watermarks
-
-
 class BatchTopic(faust.Topic):  # type: ignore[misc]  # faust is not typed
     """A topic whose events carry a `Run`. All input topics of an app must be of this class."""
 
@@ -85,22 +68,6 @@ class BatchTopic(faust.Topic):  # type: ignore[misc]  # faust is not typed
             return self.app.create_event(None, message.value, message.headers, message)
 
         self.decode = decode
-
-
-class _Thread(driver.AIOKafkaConsumerThread):  # type: ignore[misc]  # faust is not typed
-    def _create_worker_consumer(self, transport: Any) -> Any:
-        consumer = super()._create_worker_consumer(transport)
-        consumer._isolation_level = "read_committed"  # what a producer aborted was never sent
-        consumer._fetch_max_wait_ms = _LONG_POLL_MS
-        return consumer
-
-    async def on_thread_stop(self) -> None:
-        try:
-            await super().on_thread_stop()
-        except asyncio.CancelledError:
-            # Not of us: aiokafka cancels its fetches and awaits them, and while the broker is away one says so. Faust
-            # would wait for this thread for ever.
-            await self._ensure_consumer()._client.close()
 
 
 class BatchConsumer(driver.Consumer):  # type: ignore[misc]  # faust is not typed
@@ -117,7 +84,7 @@ class BatchConsumer(driver.Consumer):  # type: ignore[misc]  # faust is not type
         self._busy = asyncio.Lock()
 
     def _new_consumer_thread(self) -> Any:
-        return _Thread(self, loop=self.loop, beacon=self.beacon)
+        return FetchThread(self, loop=self.loop, beacon=self.beacon)
 
     # What the agent calls.
 
@@ -131,22 +98,19 @@ class BatchConsumer(driver.Consumer):  # type: ignore[misc]  # faust is not type
                 _log.warning("%s: got offset %s where %s is next: reading again", run.tp, run.start, reader.worked)
                 self._restart(run.tp, reader.worked)
                 return
-            answer = await self._process(run) if run.records else None
-            if answer is None:
-                reader.worked = run.end
-                reader.waiting -= 1
-                self._room.set()
-            elif self._current(run):
-                _log.warning("%s: asked to read again from offset %d", run.tp, answer.offset)
-                self._restart(run.tp, answer.offset)
+            if run.records:
+                await self._process(run)
+            reader.worked = run.end
+            reader.waiting -= 1
+            self._room.set()
 
-    async def _process(self, run: Run) -> Reread | None:
+    async def _process(self, run: Run) -> None:
         try:
-            return await self._handler.process(run.tp.topic, run.tp.partition, run.records)
+            await self._handler.process(run.tp.topic, run.tp.partition, run.records)
         except FencedError:
             if self._current(run):
                 raise
-            return None  # it moved to another worker while we were at it, who reads the run again
+            # It moved to another worker while we were at it, who reads the run again.
 
     async def finish(self, patience_s: float) -> None:
         """Take up no further run; the one under way may end within `patience_s` seconds."""
@@ -223,7 +187,7 @@ class BatchConsumer(driver.Consumer):  # type: ignore[misc]  # faust is not type
         tps: list[TP] = list(self.assignment())
         if not tps:
             return {}, {}
-        committed: dict[TP, int | None] = await self._thread.call_thread(self._committed, tps)
+        committed: dict[TP, int | None] = await self._thread.call_thread(self._thread.offsets_committed, tps)
         async with self._busy:
             offsets = await self._handler.claim(
                 frozenset(tp.partition for tp in tps),
@@ -236,7 +200,7 @@ class BatchConsumer(driver.Consumer):  # type: ignore[misc]  # faust is not type
         readers = {tp: reader for tp, reader in self._readers.items() if not reader.placed}
         if not readers:
             return
-        for tp, first in (await self._thread.call_thread(self._earliest, list(readers))).items():
+        for tp, first in (await self._thread.call_thread(self._thread.offsets_earliest, list(readers))).items():
             reader = readers[tp]
             if reader.fetched is None:
                 reader.fetched = reader.worked = first
@@ -246,7 +210,7 @@ class BatchConsumer(driver.Consumer):  # type: ignore[misc]  # faust is not type
                     f"{tp.topic}[{tp.partition}]: {gone} records are gone: offset {reader.fetched} is next, and the "
                     f"topic keeps {first} and later; bring them back, or rebuild from what is kept"
                 )
-        await self._thread.call_thread(self._seek_all, {tp: reader.fetched for tp, reader in readers.items()})
+        await self._thread.call_thread(self._thread.place, {tp: reader.fetched for tp, reader in readers.items()})
         for reader in readers.values():
             reader.placed = True
 
@@ -258,7 +222,7 @@ class BatchConsumer(driver.Consumer):  # type: ignore[misc]  # faust is not type
         expected = {tp: reader.fetched for tp, reader in readers.items() if reader.placed}
         if not expected:
             return
-        got = await self._thread.call_thread(self._fetch, expected)
+        got = await self._thread.call_thread(self._thread.fetch, expected, self._run_records)
         self._check_ends(readers, expected, got)
         for tp in got.strayed:
             readers[tp].placed = False
@@ -270,7 +234,7 @@ class BatchConsumer(driver.Consumer):  # type: ignore[misc]  # faust is not type
                 # Waits while flow is suspended: the run is stale then, and `work` drops it.
                 await self.callback(_message(run, generation))
 
-    def _check_ends(self, readers: dict[TP, _Reader], expected: dict[TP, int], got: _Got) -> None:
+    def _check_ends(self, readers: dict[TP, _Reader], expected: dict[TP, int], got: Got) -> None:
         """A topic that ends before the position is not the one that was read; aiokafka would wait, or start again."""
         # The high watermark counts once per claim: the successor of a failed broker may know a lower one for a while.
         ends = {tp: end for tp, end in got.ends.items() if not readers[tp].exists} | got.strayed
@@ -302,56 +266,6 @@ class BatchConsumer(driver.Consumer):  # type: ignore[misc]  # faust is not type
         committed = self._committed_offset
         offsets = {tp: reader.worked for tp, reader in self._readers.items() if reader.worked is not None}
         return {tp: offset for tp, offset in offsets.items() if offset != committed[tp]}
-
-    # In the consumer's thread, which alone may touch aiokafka.
-
-    async def _committed(self, tps: Sequence[TP]) -> dict[TP, int | None]:
-        consumer = self._thread._ensure_consumer()
-        return dict(zip(tps, await asyncio.gather(*map(consumer.committed, tps)), strict=True))
-
-    async def _earliest(self, tps: Sequence[TP]) -> dict[TP, int]:
-        return dict(await self._thread._ensure_consumer().beginning_offsets(tps))
-
-    async def _seek_all(self, offsets: Mapping[TP, int]) -> None:
-        consumer = self._thread._ensure_consumer()
-        for tp in consumer.assignment() & offsets.keys():
-            consumer.seek(tp, offsets[tp])
-
-    async def _fetch(self, expected: Mapping[TP, int]) -> _Got:
-        """Fetch from the `expected` positions on."""
-        fetcher = self._thread._ensure_consumer()._fetcher
-        deadline = monotonic() + _FETCH_WAIT_S
-        with fetcher._subscriptions.fetch_context():
-            while not fetcher._closed:
-                # With a timeout of 0 it does not yield between the two looks: what moved is what was fetched. (And of
-                # no partitions it takes them all.)
-                strayed = _moved(fetcher, expected)
-                wanted = {tp: at for tp, at in expected.items() if tp not in strayed}
-                records: dict[TP, Any] = {}
-                if wanted:
-                    records = await fetcher.fetched_records(wanted, timeout=0, max_records=self._run_records)
-                moved = {tp: (at, records.get(tp, ())) for tp, at in _moved(fetcher, wanted).items()}
-                if moved or strayed or monotonic() > deadline:
-                    ends = {tp: state.highwater for tp, state in _states(fetcher, wanted).items()}
-                    return _Got(moved, strayed, {tp: end for tp, end in ends.items() if end is not None})
-                news = fetcher._create_fetch_waiter()
-                await asyncio.wait([news], timeout=deadline - monotonic())
-                if not news.cancel():
-                    news.result()  # not authorised, for one
-        raise ConsumerStoppedError
-
-
-def _states(fetcher: Any, tps: Iterable[TP]) -> dict[TP, Any]:
-    subscription = fetcher._subscriptions.subscription
-    if subscription is None or subscription.assignment is None:
-        return {}
-    states = {tp: subscription.assignment.state_value(tp) for tp in tps}
-    return {tp: state for tp, state in states.items() if state is not None and state.has_valid_position}
-
-
-def _moved(fetcher: Any, positions: Mapping[TP, int]) -> dict[TP, int]:
-    states = _states(fetcher, positions)
-    return {tp: state.position for tp, state in states.items() if state.position != positions[tp]}
 
 
 def _message(run: Run, generation: int) -> Any:

@@ -7,14 +7,15 @@ from __future__ import annotations
 
 import os
 import signal
+from typing import Literal
 
-FAIL_POINTS = ("before_commit", "after_commit", "after_publish")
+FailPoint = Literal["before_commit", "after_commit", "after_publish"]
 
 _at, _, _count = os.environ.get("STREAM_AGG_FAIL_AT", "").partition(":")
 _left = int(_count or 1)
 
 
-def reach(point: str) -> None:
+def reach(point: FailPoint) -> None:
     """Die here by SIGKILL if this is the place and the time."""
     global _left
     if point == _at:

@@ -25,7 +25,6 @@ from stream_agg.events import Forecast, State, parse_duration
 from stream_agg.session.engine import Session
 from stream_agg.store.tables import Commit, Outcome, Store
 from stream_agg.worker.batch import Batch, Decoder, needed, read
-from stream_agg.worker.batches import Reread
 from stream_agg.worker.broker import Publisher, Specs
 from stream_agg.worker.failpoints import reach
 from stream_agg.worker.settings import Settings
@@ -52,7 +51,6 @@ class Owned:
     sessions: dict[str, Session] = field(default_factory=dict)
     published: int = 0
     """Outbox blobs up to this number are delivered and may go."""
-    reread: dict[str, int] = field(default_factory=dict)
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)
     lost: bool = False
 
@@ -89,20 +87,16 @@ class Loop:
             if gone is not None:
                 gone.lost = True
 
-    async def process(self, topic: str, partition: int, records: Sequence[ConsumerRecord]) -> Reread | None:
+    async def process(self, topic: str, partition: int, records: Sequence[ConsumerRecord]) -> None:
         """Apply a run of records; returns once they are committed and their outputs delivered."""
         owned = self.owned.get(partition)
         if owned is None:
-            return None
+            return
         async with owned.lock:
             at = owned.next_offsets[topic]
             fresh = [r for r in records if r.offset >= at]
-            if fresh and fresh[0].offset > at and owned.reread.get(topic) != at:
-                owned.reread[topic] = at  # a hole: fetch again; if it stays, it is compaction's or a transaction's
-                return Reread(at)
             for start in range(0, len(fresh), self.settings.batch):
                 await self._apply(owned, topic, fresh[start : start + self.settings.batch])
-        return None
 
     async def watch_specs(self) -> None:
         """Take new specs and closings as they come, until cancelled."""
@@ -185,8 +179,8 @@ class Loop:
                     owned.sessions[name] = Session.from_tables(tables)
                 except (KeyError, ValueError) as e:
                     raise RefusedError(
-                        f"what Redis holds of session {name!r} is not whole ({e!r}): restore it from a backup, or delete "
-                        f"the keys of partition {owned.partition} and start with --rebuild"
+                        f"what Redis holds of session {name!r} is not whole ({e!r}): restore it from a backup, or "
+                        f"delete the keys of partition {owned.partition} and start with --rebuild"
                     ) from e
 
     async def _commit(self, owned: Owned, topic: str, next_offset: int, batch: Batch) -> None:

@@ -23,7 +23,6 @@ from stream_agg.embedded import Broker
 from stream_agg.errors import FencedError, RefusedError, UnavailableError
 from stream_agg.worker import batches
 from stream_agg.worker.app import build_app, run
-from stream_agg.worker.batches import Reread
 
 _DEADLINE_S = 25.0
 _MOVES = 0  # of two partitions, the one that Faust's assignor gives to a second worker
@@ -70,7 +69,7 @@ class Keeper:
         for p in partitions:
             self.epochs.pop(p, None)
 
-    async def process(self, topic: str, partition: int, records: Sequence[aiokafka.ConsumerRecord]) -> Reread | None:
+    async def process(self, topic: str, partition: int, records: Sequence[aiokafka.ConsumerRecord]) -> None:
         epoch, first = self.epochs[partition], records[0].offset
         expected = self.store.next.get((topic, partition), first)
         self.at = (topic, partition, first)
@@ -88,7 +87,6 @@ class Keeper:
         self.store.next[topic, partition] = max(expected, records[-1].offset + 1)
         self.worked.add((topic, partition))
         await asyncio.sleep(self.pause_s)
-        return None
 
     gaps = False
     pause_s = 0.0
@@ -294,7 +292,7 @@ async def test_what_stops_the_worker(broker: Broker) -> None:
             await kafka.send(40)
             app = kafka.app(handler, run_records=10)
             if isinstance(handler, Gone):  # the embedded broker deletes nothing
-                app.consumer._earliest = AsyncMock(side_effect=lambda tps: dict.fromkeys(tps, 10))
+                app.consumer._thread.offsets_earliest = AsyncMock(side_effect=lambda tps: dict.fromkeys(tps, 10))
             with pytest.raises((SpoiledError, RefusedError)) as caught:
                 await asyncio.wait_for(run(app, asyncio.Event()), _DEADLINE_S)
             return f"{caught.typename} {caught.value}", await kafka.committed()
@@ -419,26 +417,6 @@ async def test_what_waits_across_a_rebalance_is_not_lost(kafka: Kafka) -> None:
     assert (a.fenced, len(a.hints)) == (1, 2)
 
 
-async def test_reread(kafka: Kafka) -> None:
-    class Asks(Keeper):
-        asked = False
-
-        async def process(self, *run: Any) -> Reread | None:
-            if run[2][0].offset == 30 and not self.asked:
-                self.asked = True
-                return Reread(10)
-            return await super().process(*run)
-
-    await kafka.create(1)
-    await kafka.send(100)
-    keeper = Asks()
-    async with kafka.worker(keeper, run_records=10):
-        await until(lambda: kafka.all_applied(keeper.store))
-    assert [first for _, _, first in keeper.starts] == [0, 10, 20, *range(10, 100, 10)]
-    kafka.check_once(keeper.store)
-    assert await kafka.committed() == 100
-
-
 async def test_a_backlog_waits_in_the_broker(kafka: Kafka) -> None:
     await kafka.create(2)
     for topic, partition in itertools.product((0, 1), (0, 1)):
@@ -465,11 +443,11 @@ async def test_what_is_lost_on_the_way_is_read_again(kafka: Kafka, caplog: pytes
     await kafka.create(1)
     keeper = Keeper()
     async with kafka.worker(keeper, run_records=10) as app:
-        fetch, callback = app.consumer._fetch, app.consumer.callback
+        fetch, callback = app.consumer._thread.fetch, app.consumer.callback
         lost = []
 
-        async def lose_answer(expected: Any) -> Any:
-            got = await fetch(expected)
+        async def lose_answer(expected: Any, most: int) -> Any:
+            got = await fetch(expected, most)
             if got.moved and "answer" not in lost:
                 lost.append("answer")
                 return got._replace(moved={})
@@ -481,7 +459,7 @@ async def test_what_is_lost_on_the_way_is_read_again(kafka: Kafka, caplog: pytes
                 return
             await callback(message)
 
-        app.consumer._fetch, app.consumer.callback = lose_answer, lose_run
+        app.consumer._thread.fetch, app.consumer.callback = lose_answer, lose_run
         await kafka.send(50)
         await until(lambda: "run" in lost)
         app.consumer.callback = callback
