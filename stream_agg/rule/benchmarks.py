@@ -11,7 +11,7 @@ import numpy as np
 from stream_agg.errors import InfeasibleError
 from stream_agg.rule import program
 from stream_agg.rule.envelope import envelope
-from stream_agg.rule.rule import count_indexed, solve_indexed
+from stream_agg.rule.rule import count_indexed, solve_support
 from stream_agg.rule.support import Floats, Levels, Profile, Support
 from stream_agg.spec import SILENT, SessionSpec
 
@@ -51,7 +51,7 @@ def benchmarks(
     payoffs = np.array(list(spec.actions.values()), dtype=np.float64)
     robust: float | None = None
     try:
-        rule = solve_indexed(replace(spec, gamma=math.inf), indexed)
+        rule = solve_support(replace(spec, gamma=math.inf), support)
         robust, epsilon_min = rule.value * support.total, rule.epsilon_min
     except InfeasibleError as e:
         if spec.gamma == math.inf:

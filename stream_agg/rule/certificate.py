@@ -9,7 +9,7 @@ Both hold for any prices and any rho (weak duality), so a rule that is out of da
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -30,12 +30,10 @@ class Certificate:
     mass: list[list[float]]
 
     @classmethod
-    def of(cls, rule: Rule, counts: Mapping[Profile, float]) -> Certificate:
-        """Computed afresh for counted profiles, so that rounding does not pile up over re-solves."""
-        support = Support.of(rule.spec.experts.values(), counts)
+    def of(cls, rule: Rule, support: Support) -> Certificate:
+        """Computed afresh for the counted profiles, so that rounding does not pile up over re-solves."""
         if not len(support.counts):
-            empty = [[0.0] * len(a.levels) for a in rule.spec.experts.values()]
-            return cls(0.0, 0.0, 0.0, 0.0, empty, [list(row) for row in empty])
+            return cls(0.0, 0.0, 0.0, 0.0, support.by_expert(0 * support.mass), support.by_expert(support.mass))
         duals, cost = flat_prices(rule), rule.envelope
         rho = answers(rule, support)
         return cls(

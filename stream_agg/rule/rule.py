@@ -107,7 +107,7 @@ def solve(spec: SessionSpec, counts: Mapping[Levels, float]) -> Rule:
     `InfeasibleError` where gamma is inf and no rho is calibrated within epsilon; `EventError` for a profile that does
     not fit; `SolveError` when the solver stops.
     """
-    return solve_indexed(spec, count_indexed(spec, counts))
+    return solve_support(spec, Support.of(spec.experts.values(), count_indexed(spec, counts)))
 
 
 def count_indexed(spec: SessionSpec, counts: Mapping[Levels, float]) -> dict[Profile, float]:
@@ -121,10 +121,9 @@ def count_indexed(spec: SessionSpec, counts: Mapping[Levels, float]) -> dict[Pro
     return indexed
 
 
-def solve_indexed(spec: SessionSpec, counts: Mapping[Profile, float]) -> Rule:
-    """`solve` for counts by level indices."""
+def solve_support(spec: SessionSpec, support: Support) -> Rule:
+    """`solve` for profiles that are counted and sorted already."""
     cost = envelope(tuple(spec.actions.values()))
-    support = Support.of(spec.experts.values(), counts)
     if not len(support.counts):
         return unseen_rule(spec)
     epsilon_min = program.smallest_epsilon(support)

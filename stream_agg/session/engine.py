@@ -22,7 +22,7 @@ from stream_agg.events import (
     format_time,
 )
 from stream_agg.rule.certificate import Certificate
-from stream_agg.rule.rule import name_mix, solve_indexed, unseen_rule
+from stream_agg.rule.rule import name_mix, solve_support, unseen_rule
 from stream_agg.rule.support import Profile
 from stream_agg.session import reports, scores
 from stream_agg.session.codec import Decision, Parked
@@ -126,7 +126,10 @@ class Session(Stored):
         self.counters.resolve = self.counters.round > 0
         if not self.counters.round:
             self.rule = unseen_rule(spec)
-            self.certificate, self.robust = Certificate.of(self.rule, {}), scores.no_rounds(self.rule)
+            self.certificate, self.robust = (
+                Certificate.of(self.rule, scores.support(spec, {})),
+                scores.no_rounds(self.rule),
+            )
             for field in ("rule", "certificate", "robust"):
                 self.touch("state", field)
         self.touch("state", "spec")
@@ -251,10 +254,10 @@ class Session(Stored):
         """A new rule on the rounds counted so far. Where there is none, the old one stays in force: its gap tells."""
         known = self.counters
         known.tried_round, known.tried_us, known.resolve = known.round, known.forecast_us, False
-        seen = {e: tally.seen for e, tally in self.tallies.items()}
+        seen = scores.support(self.spec, self.tallies)
         try:
-            rule = solve_indexed(self.spec, seen)
-            robust = scores.robust_part(self.spec, self.tallies, rule)
+            rule = solve_support(self.spec, seen)
+            robust = scores.robust_part(self.spec, seen, self.tallies, rule)
         except (InfeasibleError, SolveError):
             known.counts["unsolved"] += 1
             return []
@@ -268,9 +271,9 @@ class Session(Stored):
     def _fresh_robust(self) -> RobustPart:
         if self.counters.round == self.robust.round:
             return self.robust
-        seen = {e: tally.seen for e, tally in self.tallies.items()}
+        seen = scores.support(self.spec, self.tallies)
         try:
-            return scores.robust_part(self.spec, self.tallies, solve_indexed(self.spec, seen))
+            return scores.robust_part(self.spec, seen, self.tallies, solve_support(self.spec, seen))
         except (InfeasibleError, SolveError):
             return self.robust
 

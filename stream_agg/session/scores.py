@@ -33,18 +33,22 @@ def largest_payoff(spec: SessionSpec) -> float:
     return max(max(abs(u0), abs(u1)) for u0, u1 in spec.actions.values())
 
 
-def robust_part(spec: SessionSpec, tallies: Mapping[Profile, Tally], rule: Rule) -> RobustPart:
+def support(spec: SessionSpec, tallies: Mapping[Profile, Tally]) -> Support:
+    """The profiles seen, counted."""
+    return Support.of(spec.experts.values(), {e: tally.seen for e, tally in tallies.items()})
+
+
+def robust_part(spec: SessionSpec, seen: Support, tallies: Mapping[Profile, Tally], rule: Rule) -> RobustPart:
     """Robust regret of what was played, against a rule solved on the same rounds.
 
     worst case = min_rho sum_e [C(e) + D(e) rho(e)] + gamma * violations; regret = t * value - worst case.
     """
-    support = Support.of(spec.experts.values(), {e: tally.seen for e, tally in tallies.items()})
-    ordered = [tallies[tuple(e)] for e in support.profiles.tolist()]
+    ordered = [tallies[tuple(e)] for e in seen.profiles.tolist()]
     slope = np.array([tally.slope for tally in ordered])
-    t = int(support.total)
-    moved, rho = program.worst_case(support, slope, rule.gamma, rule.epsilon)
+    t = int(seen.total)
+    moved, rho = program.worst_case(seen, slope, rule.gamma, rule.epsilon)
     worst = math.fsum(tally.payoff0 for tally in ordered) + moved
-    violation = support.violation(rho, rule.epsilon) / t
+    violation = seen.violation(rho, rule.epsilon) / t
     penalty = 0.0 if math.isinf(rule.gamma) else rule.gamma * violation
     return RobustPart(
         round=t,

@@ -16,7 +16,7 @@ from stream_agg.rule.support import Profile
 from stream_agg.session import codec
 from stream_agg.session.codec import Counters, Decision, Parked, ProfileText
 from stream_agg.session.due import Due
-from stream_agg.session.scores import Tally, no_rounds
+from stream_agg.session.scores import Tally, no_rounds, support
 from stream_agg.spec import SessionSpec
 
 STATE = ("spec", "counters", "rule", "certificate", "robust")
@@ -32,7 +32,7 @@ class Stored:
         self.events: dict[str, Decision] = {}
         self.parked: dict[str, Parked] = {}
         self.rule: Rule = unseen_rule(spec)
-        self.certificate = Certificate.of(self.rule, {})
+        self.certificate = Certificate.of(self.rule, support(spec, {}))
         self.robust: RobustPart = no_rounds(self.rule)
         self.open = 0
         """Decisions whose state is not known yet; follows from `events`."""

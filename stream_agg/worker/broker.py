@@ -156,7 +156,10 @@ class Specs:
         self.topic = settings.topic_sessions
         self.settings = settings
         self._consumer = AIOKafkaConsumer(
-            bootstrap_servers=settings.broker_list, enable_auto_commit=False, auto_offset_reset="earliest"
+            bootstrap_servers=settings.broker_list,
+            enable_auto_commit=False,
+            auto_offset_reset="earliest",
+            isolation_level="read_committed",  # what a producer aborted was never sent
         )
 
     async def start(self) -> None:

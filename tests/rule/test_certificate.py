@@ -12,8 +12,8 @@ import pytest
 
 import stream_agg as sa
 from stream_agg.rule.certificate import Certificate
-from stream_agg.rule.rule import solve_indexed
-from stream_agg.rule.support import Profile
+from stream_agg.rule.rule import solve_support
+from stream_agg.rule.support import Profile, Support
 
 World = Callable[..., tuple[sa.SessionSpec, dict[Any, int]]]
 Step = tuple[sa.Rule, Certificate, dict[Profile, int]]
@@ -26,8 +26,8 @@ def stream(world: World, seed: int, events: int = 40, **fields: Any) -> Iterator
     seen: dict[Profile, int] = {}
     for levels, n in counts.items():
         seen[spec.index(levels)] = n
-    rule = solve_indexed(spec, seen)
-    certificate = Certificate.of(rule, seen)
+    rule = solve_support(spec, Support.of(spec.experts.values(), seen))
+    certificate = Certificate.of(rule, Support.of(rule.spec.experts.values(), seen))
     known = list(seen)
     for _ in range(events):
         fresh = tuple(rng.randrange(-1, len(a.levels)) for a in spec.experts.values())
@@ -47,7 +47,7 @@ def test_the_true_value_lies_between_the_bounds_at_every_event(world: World, see
     for rule, certificate, seen in stream(world, seed, gamma=gamma):
         t = sum(seen.values())
         assert certificate.rounds == t
-        value = solve_indexed(rule.spec, seen).value
+        value = solve_support(rule.spec, Support.of(rule.spec.experts.values(), seen)).value
         assert certificate.lower / t <= value + 1e-8
         assert value <= upper(rule, certificate) / t + 1e-8
         gap = certificate.gap(rule)
@@ -71,7 +71,7 @@ def test_the_other_solver_agrees_with_the_bounds(world: World, paper: Any, seed:
 @pytest.mark.parametrize("seed", range(24))
 def test_counting_one_by_one_is_computing_afresh(world: World, seed: int) -> None:
     for rule, certificate, seen in stream(world, seed, gamma=[0.5, 2.0, "auto", 20.0][seed % 4]):
-        afresh = Certificate.of(rule, seen)
+        afresh = Certificate.of(rule, Support.of(rule.spec.experts.values(), seen))
         scale = float(sum(seen.values()))
         assert certificate.rounds == afresh.rounds
         assert certificate.mass == afresh.mass
@@ -85,8 +85,8 @@ def test_counting_one_by_one_is_computing_afresh(world: World, seed: int) -> Non
 def test_right_after_a_solve_the_bounds_are_the_rules_own(world: World, seed: int) -> None:
     spec, counts = world(seed, gamma=2.0)
     seen = {spec.index(levels): n for levels, n in counts.items()}
-    rule = solve_indexed(spec, seen)
-    certificate = Certificate.of(rule, seen)
+    rule = solve_support(spec, Support.of(spec.experts.values(), seen))
+    certificate = Certificate.of(rule, Support.of(rule.spec.experts.values(), seen))
     t = sum(seen.values())
     assert certificate.lower / t == pytest.approx(rule.value, abs=1e-9)
     assert upper(rule, certificate) / t == pytest.approx(rule.upper_bound, abs=1e-6)
@@ -96,22 +96,22 @@ def test_right_after_a_solve_the_bounds_are_the_rules_own(world: World, seed: in
 def test_from_the_first_event_on(make_spec: Any) -> None:
     spec = make_spec([11, 11], [(1, 0), (0, 3)], gamma=2.0)
     rule = sa.solve(spec, {})
-    certificate = Certificate.of(rule, {})
+    certificate = Certificate.of(rule, Support.of(rule.spec.experts.values(), {}))
     assert certificate.gap(rule) == rule.gap
     seen: dict[Profile, int] = {}
     for profile in [(3, 4), (3, 4), (-1, 10), (0, -1), (-1, -1)]:
         certificate.add(rule, profile)
         seen[profile] = seen.get(profile, 0) + 1
         t = sum(seen.values())
-        value = solve_indexed(spec, seen).value
+        value = solve_support(spec, Support.of(spec.experts.values(), seen)).value
         assert certificate.lower / t <= value + 1e-9 <= upper(rule, certificate) / t + 2e-9
 
 
 def test_hard_constraints_prove_nothing_finite_once_broken(make_spec: Any) -> None:
     spec = make_spec([[0.2, 0.8]], [(1, 0), (0, 1)], gamma="inf")
     seen: dict[Profile, int] = {(0,): 10, (1,): 10}
-    rule = solve_indexed(spec, seen)
-    certificate = Certificate.of(rule, seen)
+    rule = solve_support(spec, Support.of(spec.experts.values(), seen))
+    certificate = Certificate.of(rule, Support.of(rule.spec.experts.values(), seen))
     assert certificate.gap(rule) == pytest.approx(0.0, abs=1e-9)
     soft = replace(rule, ties={}, gamma=math.inf)  # without ties the adversary answers 0 or 1, which breaks the rows
     certificate.add(soft, (0,))
