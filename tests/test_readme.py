@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 import os
 import re
 import subprocess
@@ -11,6 +12,8 @@ from contextlib import redirect_stdout
 from pathlib import Path
 
 import pytest
+
+from stream_agg.spec import SessionSpec
 
 README = (Path(__file__).parent.parent / "README.md").read_text(encoding="utf-8")
 INSTALLS = "pip install"
@@ -47,6 +50,14 @@ def test_the_python_prints_what_it_says() -> None:
         exec(code, {})  # noqa: S102 # our own README
     first = printed.getvalue().splitlines()[0]
     assert first in code
+
+
+def test_the_spec_shows_the_defaults() -> None:
+    (text,) = re.findall(r"```json\n(.*?)```", README, re.DOTALL)
+    shown = json.loads(text)
+    required = {name: shown[name] for name in ("session", "experts", "actions")}
+    assert SessionSpec.from_dict(shown) == SessionSpec.from_dict(required)
+    assert set(shown) == set(SessionSpec.from_dict(shown).to_dict())
 
 
 @pytest.mark.parametrize("command", ["stream-agg demo", "pytest"])
