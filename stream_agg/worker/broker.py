@@ -117,20 +117,27 @@ class Publisher:
         A dead letter that is larger than its topic takes goes without its end, and says so in a header; for any other
         record that is a `RefusedError`.
         """
-        deliveries: list[Awaitable[object]] = []
+        sent: list[tuple[Row, Awaitable[object]]] = []
+        too_large: list[Row] = []
         try:
-            deliveries += [await self._send(row) for row in rows]
+            for row in rows:
+                try:
+                    sent.append((row, await self._send(row)))
+                except MessageSizeTooLargeError:  # for the client
+                    too_large.append(row)
         except (KafkaError, OSError) as e:
-            await asyncio.gather(*deliveries, return_exceptions=True)
+            await asyncio.gather(*(delivery for _, delivery in sent), return_exceptions=True)
             raise UnavailableError(f"Kafka takes no records: {e}") from e
-        answers = await asyncio.gather(*deliveries, return_exceptions=True)
-        for row, answer in zip(rows, answers, strict=True):
-            if isinstance(answer, MessageSizeTooLargeError):
-                await self._send_short(row)
+        answers = await asyncio.gather(*(delivery for _, delivery in sent), return_exceptions=True)
+        for (row, _), answer in zip(sent, answers, strict=True):
+            if isinstance(answer, MessageSizeTooLargeError):  # for the broker
+                too_large.append(row)
             elif isinstance(answer, (KafkaError, OSError, TimeoutError)):
                 raise UnavailableError(f"Kafka did not acknowledge a record of {row.topic}: {answer!r}") from answer
             elif isinstance(answer, BaseException):
                 raise answer
+        if too_large:
+            await self.publish([self._short(row) for row in too_large])
 
     async def _send(self, row: Row) -> Awaitable[object]:
         headers = [(name, text.encode()) for name, text in row.headers]
@@ -139,14 +146,14 @@ class Publisher:
         )
         return delivery
 
-    async def _send_short(self, row: Row) -> None:
+    def _short(self, row: Row) -> Row:
         size = len(row.value)
         if row.topic != self.settings.topic_dead_letters or size <= SHORT:
             raise RefusedError(
                 f"a record of {size} bytes is larger than topic {row.topic} takes: raise its max.message.bytes"
             )
         _log.warning("a dead letter of %d bytes is larger than its topic takes: its end is left out", size)
-        await self.publish([replace(row, value=row.value[:SHORT], headers=(*row.headers, ("truncated", str(size))))])
+        return replace(row, value=row.value[:SHORT], headers=(*row.headers, ("truncated", str(size))))
 
 
 class Specs:
