@@ -50,8 +50,8 @@ def worker(
         return
     logging.basicConfig(stream=sys.stderr, level=logging.WARNING, format="%(asctime)s %(levelname)s %(message)s")
     logging.getLogger("stream_agg").setLevel(logging.INFO)
-    logging.getLogger("stream_agg.worker.batches").setLevel(logging.WARNING)  # mode logs the services there
-    logging.getLogger("stream_agg.worker.app").setLevel(logging.WARNING)
+    for services in ("app", "batches", "fetching"):  # mode tells the comings and goings of its services there
+        logging.getLogger(f"stream_agg.worker.{services}").setLevel(logging.WARNING)
     with ExitStack() as stack:
         if embedded:
             settings = stack.enter_context(servers(settings))

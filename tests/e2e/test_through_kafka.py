@@ -181,4 +181,5 @@ def test_redis_away_means_a_pause_and_one_line(fresh: Callable[..., Settings], m
             assert process.starts == 1
     log = (tmp_path / "log").read_text()
     assert log.count("paused, nothing is lost: Redis at") == log.count("resumed") == 1
+    assert "[^" not in log  # how mode marks what it says of its services
     check(outcome, tmp_path / "out", files.replay(Source(made_up), spec, DELAY_US), made_up)
