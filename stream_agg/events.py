@@ -276,6 +276,23 @@ class ExpertCalibration:
 
 
 @dataclass(frozen=True, slots=True)
+class DriftPart:
+    """The latest look at whether profiles come from one distribution (`session.drift`), after `round` rounds.
+
+    `expert` is the one whose reports in the later half of the rounds differ most clearly from those in the earlier
+    half: by the total variation `distance` in [0, 1], and with a `p_value` corrected for all experts and looks.
+    """
+
+    round: int
+    expert: str
+    p_value: float
+    distance: float
+    alarm: bool
+    first_alarm: int | None
+    """Round of the first look that raised an alarm; None if none did."""
+
+
+@dataclass(frozen=True, slots=True)
 class Regret:
     """A running report of a session."""
 
@@ -288,6 +305,8 @@ class Regret:
     calibration: Mapping[str, ExpertCalibration]
     open: int
     counts: Mapping[str, int]
+    drift: DriftPart | None
+    """None before the first look."""
 
     def to_record(self) -> dict[str, Any]:
         """The JSON object of the `regret` topic."""

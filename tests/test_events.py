@@ -229,10 +229,10 @@ def test_records_have_the_fields_of_the_contract() -> None:
     robust = RobustPart(412, 1.642, 1.61, 13.2, 95.0, 0.0, 0.0, True, None, 0.0)
     realized = RealizedPart(118, 190.0, 189.0, 182.0, 201.0, 11.0, None)
     regret = Regret(
-        "s", "t", 412, "solve", robust, realized, {"a": ExpertCalibration(0.03, 0.7)}, 294, {"duplicate": 0}
+        "s", "t", 412, "solve", robust, realized, {"a": ExpertCalibration(0.03, 0.7)}, 294, {"duplicate": 0}, None
     )
     record = regret.to_record()
-    promised = {"session", "time", "round", "reason", "robust", "realized", "calibration", "open", "counts"}
+    promised = {"session", "time", "round", "reason", "robust", "realized", "calibration", "open", "counts", "drift"}
     assert promised <= set(record)
     assert {"value", "worst_case", "regret", "bound", "exact", "epsilon_min"} <= set(record["robust"])
     assert {"states", "payoff", "optimal_in_hindsight", "contextual", "contextual_regret", "bound"} <= set(

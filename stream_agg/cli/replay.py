@@ -16,6 +16,7 @@ from stream_agg.errors import ConfigError
 from stream_agg.events import parse_duration
 from stream_agg.replay import files, kafka
 from stream_agg.replay.files import Outcome
+from stream_agg.replay.report import drift_doubt, render
 from stream_agg.replay.source import Source
 from stream_agg.spec import SessionSpec
 
@@ -119,8 +120,6 @@ def _compare_columns(spec: SessionSpec, data: Source) -> None:
 def _report(outcome: Outcome, spec: SessionSpec, out: Path | None, as_json: bool) -> None:
     final = outcome.final
     if out is not None:
-        from stream_agg.replay.report import render  # plotly is slow to import
-
         page = render(f"Replay of {spec.session}", spec.to_dict(), final["round"], outcome.regrets, outcome.calibration)
         (out / "report.html").write_text(page, encoding="utf-8")
     if as_json:
@@ -134,6 +133,9 @@ def _report(outcome: Outcome, spec: SessionSpec, out: Path | None, as_json: bool
             f"These forecasters cannot all be calibrated within less than {robust['epsilon_min']:.4f} (epsilon_min): "
             "robust values above contain a penalty for that."
         )
+    doubt = drift_doubt(final["drift"])
+    if doubt:
+        click.echo(doubt)
     for reason, count in sorted(outcome.refused.items()):
         click.echo(
             f"not used: {count:,} x {reason}" + (f" (see {out / 'dead-letters.jsonl'})" if out else ""), err=True

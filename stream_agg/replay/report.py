@@ -87,6 +87,7 @@ def _summary(rounds: int, regrets: Sequence[Mapping[str, Any]]) -> str:
             ("Payoff", *_payoff_words(last["realized"])),
             ("Robust regret", *_regret_words(last["robust"], _round(last))),
             ("Smallest calibration error (epsilon_min)", _text(epsilon), meaning),
+            ("One distribution", *_drift_words(last["drift"])),
         ]
     )
 
@@ -111,6 +112,33 @@ def _regret_words(robust: Mapping[str, Any], at: int) -> tuple[str, str]:
         else "not exact: a larger gamma could change the value"
     )
     return _text(robust["regret"]), f"{words} The penalty is {exact}."
+
+
+def _drift_words(drift: Mapping[str, Any] | None) -> tuple[str, str]:
+    doubt = drift_doubt(drift)
+    if drift is None:
+        return "not looked at", "before round 64."
+    if doubt is None:
+        return (
+            "not refuted",
+            f"by round {_text(drift['round'])}: later reports are distributed as earlier, up to chance.",
+        )
+    return "in doubt", escape(doubt)
+
+
+def drift_doubt(drift: Mapping[str, Any] | None) -> str | None:
+    """What a report's drift part says against one distribution of all profiles, as sentences; None for nothing."""
+    if drift is None or drift["first_alarm"] is None:
+        return None
+    end, p = drift["round"], drift["p_value"]
+    seen = f"distance {drift['distance']:.2g}, p {'= ' + format(p, '.1g') if p else '< 1e-300'}"
+    words = (
+        f"Expert {drift['expert']} reported otherwise in rounds {end // 2 + 1:,} to {end:,} than before ({seen}; "
+        f"first alarm at round {drift['first_alarm']:,})."
+        if drift["alarm"]
+        else f"There was an alarm at round {drift['first_alarm']:,}, but none at round {end:,} ({seen})."
+    )
+    return f"The rounds do not look like independent draws from one distribution, as the bound assumes. {words}"
 
 
 def _items(items: Iterable[tuple[str, str, str]]) -> str:

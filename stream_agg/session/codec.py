@@ -1,6 +1,6 @@
 """A session's state as small fields of JSON text, and back without loss. What a person reads in redis-cli is here.
 
-state      spec, counters, rule, certificate, robust
+state      spec, counters, rule, certificate, robust, drift
 profiles   "0.3 0.25 -" -> [seen, sum of x.u0, sum of x.(u1-u0), states 0, states 1]
 events     event id -> the decision that waits for its state, or has it
 parked     event id -> a state that came before its forecast
@@ -15,11 +15,12 @@ from typing import Any
 
 import orjson
 
-from stream_agg.events import RobustPart
+from stream_agg.events import DriftPart, RobustPart
 from stream_agg.rule.certificate import Certificate
 from stream_agg.rule.envelope import envelope
 from stream_agg.rule.rule import Rule
 from stream_agg.rule.support import Profile
+from stream_agg.session.drift import Drift
 from stream_agg.session.scores import Tally
 from stream_agg.spec import SILENT, SessionSpec
 
@@ -182,6 +183,19 @@ def load_certificate(text: bytes) -> Certificate:
 def load_robust(text: bytes) -> RobustPart:
     """The robust part of the last report, as `dump` wrote it."""
     return RobustPart(**orjson.loads(text))
+
+
+def dump_drift(drift: Drift, spec: SessionSpec) -> bytes:
+    """The past counts of reports by expert (silence last), the oldest first, and the latest look."""
+    past = [dict(zip(spec.experts, reports, strict=True)) for reports in drift.past]
+    return dump({"past": past, "latest": drift.latest})
+
+
+def load_drift(text: bytes, spec: SessionSpec) -> Drift:
+    """The inverse of `dump_drift`."""
+    d = orjson.loads(text)
+    past = tuple(tuple(tuple(reports[name]) for name in spec.experts) for reports in d["past"])
+    return Drift(past, None if d["latest"] is None else DriftPart(**d["latest"]))
 
 
 def pack(tables: Mapping[str, Mapping[str, bytes]]) -> bytes:

@@ -24,7 +24,7 @@ from stream_agg.events import (
 from stream_agg.rule.certificate import Certificate
 from stream_agg.rule.rule import name_mix, solve_support, unseen_rule
 from stream_agg.rule.support import Profile
-from stream_agg.session import reports, scores
+from stream_agg.session import drift, reports, scores
 from stream_agg.session.codec import Decision, Parked
 from stream_agg.session.draw import draw, uniform
 from stream_agg.session.scores import Tally
@@ -157,6 +157,9 @@ class Session(Stored):
             tally.payoff0 += probability * u0
             tally.slope += probability * (u1 - u0)
         self.certificate.add(self.rule, profile)
+        if drift.due(known.round):
+            self.drift = self.drift.look(spec.experts, scores.reports(self.certificate))
+            self.touch("state", "drift")
         remember(self, forecast.event, Decision(known.round, forecast.time_us, profile, mix, chosen))
         self.touch("profiles", self.names.text(profile))
         self.touch("state", "counters")

@@ -43,6 +43,7 @@ def regret(session: Stored, reason: Literal["solve", "states", "close"], robust:
         calibration=scores.calibration(spec, session.tallies),
         open=session.open,
         counts=dict(known.counts),
+        drift=session.drift.latest,
     )
 
 

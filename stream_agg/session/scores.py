@@ -11,6 +11,7 @@ import numpy as np
 from stream_agg.events import ExpertCalibration, RobustPart
 from stream_agg.rule import program
 from stream_agg.rule.benchmarks import best_response, optimal_in_hindsight
+from stream_agg.rule.certificate import Certificate
 from stream_agg.rule.rule import Rule
 from stream_agg.rule.support import Floats, Profile, Support
 from stream_agg.spec import SILENT, SessionSpec
@@ -79,6 +80,11 @@ def robust_bound(spec: SessionSpec, rounds: int, gamma: float) -> float:
     ng = n * gamma
     theorem = 4 * (u + ng) * math.sqrt((m - 1) * rounds) + 2 * (u + ng) + 2 * ng * spec.epsilon * rounds
     return min(theorem, 2 * u * rounds)
+
+
+def reports(certificate: Certificate) -> tuple[tuple[int, ...], ...]:
+    """For each expert, how often it reported each of its levels; last, how often it was silent."""
+    return tuple((*map(int, mass), int(certificate.rounds - sum(mass))) for mass in certificate.mass)
 
 
 def hindsight(spec: SessionSpec, tallies: Mapping[Profile, Tally]) -> tuple[float, float]:

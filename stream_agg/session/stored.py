@@ -15,11 +15,12 @@ from stream_agg.rule.rule import Rule, unseen_rule
 from stream_agg.rule.support import Profile
 from stream_agg.session import codec
 from stream_agg.session.codec import Counters, Decision, Parked, ProfileText
+from stream_agg.session.drift import Drift
 from stream_agg.session.due import Due
 from stream_agg.session.scores import Tally, no_rounds, support
 from stream_agg.spec import SessionSpec
 
-STATE = ("spec", "counters", "rule", "certificate", "robust")
+STATE = ("spec", "counters", "rule", "certificate", "robust", "drift")
 
 
 class Stored:
@@ -34,6 +35,7 @@ class Stored:
         self.rule: Rule = unseen_rule(spec)
         self.certificate = Certificate.of(self.rule, support(spec, {}))
         self.robust: RobustPart = no_rounds(self.rule)
+        self.drift = Drift()
         self.open = 0
         """Decisions whose state is not known yet; follows from `events`."""
         self.due_events, self.due_parked = Due({}), Due({})
@@ -75,6 +77,7 @@ class Stored:
         session.rule = codec.load_rule(state["rule"], session.spec, names)
         session.certificate = codec.load_certificate(state["certificate"])
         session.robust = codec.load_robust(state["robust"])
+        session.drift = codec.load_drift(state["drift"], session.spec)
         session.tallies = {names.profile(k): codec.load_tally(v) for k, v in tables.get("profiles", {}).items()}
         decisions = [(k, codec.load_decision(v)) for k, v in tables.get("events", {}).items()]
         session.events = dict(sorted(decisions, key=lambda item: item[1].round))
@@ -115,4 +118,6 @@ class Stored:
             return codec.dump_rule(self.rule, self.names)
         if key == "certificate":
             return codec.dump_certificate(self.certificate)
+        if key == "drift":
+            return codec.dump_drift(self.drift, self.spec)
         return codec.dump(asdict(self.counters) if key == "counters" else asdict(self.robust))

@@ -48,6 +48,17 @@ def test_two_replays_write_the_same_bytes(made_up: Path, tmp_path: Path, capsys:
     assert "1,500" in capsys.readouterr().out
 
 
+def test_a_feed_that_changes_is_told_of(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    feed = tmp_path / "feed.csv"
+    for late, told in ((0.4, False), (0.9, True)):
+        rows = [f"e{i},2026-01-01,,{0.4 if i < 100 else late}" for i in range(200)]
+        feed.write_text("\n".join(["event_id,time,outcome,gfs", *rows]))
+        assert run(["replay", str(feed), *BARE]) == 0
+        said = capsys.readouterr().out
+        assert ("Expert gfs reported otherwise in rounds 97 to 192 than before (distance 0.96" in said) == told
+        assert ("first alarm at round 128" in said) == told
+
+
 def test_replay_prints_its_final_report_as_json(made_up: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["replay", str(made_up), *BARE, "--json", "--set", "gamma=4", "--session", "mine"]) == 0
     report = orjson.loads(capsys.readouterr().out)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from html import unescape
 from html.parser import HTMLParser
 from typing import Any
 
@@ -11,7 +12,7 @@ import pytest
 from plotly.offline import get_plotlyjs
 from scipy.stats import norm
 
-from stream_agg.replay.report import POINTS, render, script_json
+from stream_agg.replay.report import POINTS, drift_doubt, render, script_json
 
 EVIL = '</script><b onclick="x">&'
 SPEC = {"session": "s", "experts": {"ecmwf": {"levels": [0.25, 0.75]}}, "actions": {"stay": [1.0, 0.0]}}
@@ -48,6 +49,7 @@ def record(round_: int, states: int, **robust: Any) -> dict[str, Any]:
         "calibration": {},
         "open": round_ - states,
         "counts": {},
+        "drift": None,
     }
 
 
@@ -200,11 +202,43 @@ def test_without_reports_there_is_still_a_page() -> None:
 def test_the_key_figures_are_in_words(epsilon_min: float, words: str) -> None:
     text = render("Replay", SPEC, 1234, [record(1234, 1000, epsilon_min=epsilon_min)], CALIBRATION)
     figures = re.findall(r"<dd><b>(.*?)</b> (.*?)</dd>", text)
-    assert [figure for figure, _ in figures] == ["1,234", "1,500.0", "308.5", f"{epsilon_min:g}"]
+    assert [figure for figure, _ in figures] == ["1,234", "1,500.0", "308.5", f"{epsilon_min:g}", "not looked at"]
     assert "1,000 have a known state, 234 wait" in figures[0][1]
     assert "1.5 a round" in figures[1][1]
     assert "0.25 a round. The theorem allows 74,040.0." in figures[2][1]
     assert words in figures[3][1]
+
+
+DRIFT = {"round": 8192, "expert": EVIL, "p_value": 3.2e-9, "distance": 0.2134, "alarm": True, "first_alarm": 448}
+
+
+@pytest.mark.parametrize(
+    ("changes", "figure", "words"),
+    [
+        (
+            {},
+            "in doubt",
+            f"The rounds do not look like independent draws from one distribution, as the bound assumes. Expert {EVIL} "
+            "reported otherwise in rounds 4,097 to 8,192 than before (distance 0.21, p = 3e-09; first alarm at round "
+            "448).",
+        ),
+        ({"p_value": 0.0}, "in doubt", "p < 1e-300"),
+        ({"alarm": False, "p_value": 0.4}, "in doubt", "There was an alarm at round 448, but none at round 8,192"),
+        (
+            {"alarm": False, "first_alarm": None},
+            "not refuted",
+            "by round 8,192: later reports are distributed as earlier, up to chance.",
+        ),
+    ],
+)
+def test_what_the_looks_for_drift_found_is_in_words(changes: dict[str, Any], figure: str, words: str) -> None:
+    drift = DRIFT | changes
+    text = render("Replay", SPEC, 9000, [record(9000, 0) | {"drift": drift}], CALIBRATION)
+    last = re.findall(r"<dd><b>(.*?)</b> (.*?)</dd>", text)[-1]
+    assert last[0] == figure
+    assert words in unescape(last[1])
+    assert "<" not in last[1]
+    assert drift_doubt(drift) == (unescape(last[1]) if figure == "in doubt" else None)
 
 
 def test_many_reports_are_thinned_and_the_last_of_each_round_counts() -> None:

@@ -123,7 +123,7 @@ class TestChanges:
     def test_an_event_touches_no_more_than_it_must(self, make: Make, at: At) -> None:
         session = make(schedule={"every": 1000})
         session.decide("a", {"ecmwf": 0.3}, at(0))
-        assert session.changes()["state"].keys() == {"spec", "counters", "rule", "certificate", "robust"}
+        assert session.changes()["state"].keys() == {"spec", "counters", "rule", "certificate", "robust", "drift"}
 
         def touched() -> dict[str, set[str]]:
             return {name: set(fields) for name, fields in session.changes().items()}
@@ -180,7 +180,7 @@ class TestBroken:
         with pytest.raises((ValueError, KeyError)):
             sa.Session.from_bytes(other)
 
-    @pytest.mark.parametrize("field", ["spec", "counters", "rule", "certificate", "robust"])
+    @pytest.mark.parametrize("field", ["spec", "counters", "rule", "certificate", "robust", "drift"])
     def test_a_field_that_is_missing_is_named(self, packed: bytes, field: str) -> None:
         plain = orjson.loads(packed)
         del plain["state"][field]
