@@ -3,7 +3,8 @@
 from stream_agg.errors import ConfigError, EventError, InfeasibleError, SpecError, StreamAggError
 from stream_agg.events import Action, Regret
 from stream_agg.rule.benchmarks import Benchmarks, benchmarks, posterior_range
-from stream_agg.rule.rule import Rule, solve
+from stream_agg.rule.rule import Rule
+from stream_agg.rule.solver import solve
 from stream_agg.session.engine import Session
 from stream_agg.spec import SessionSpec
 

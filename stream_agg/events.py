@@ -215,6 +215,9 @@ class RuleRecord:
     """None where calibration is a hard constraint (gamma = inf)."""
     epsilon: float
     epsilon_min: float
+    """Of the rounds at the last report."""
+    unsolved: str | None
+    """Why this rule stays in force although a solve was due; None after a solve."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -241,7 +244,7 @@ class RobustPart:
     value: float
     worst_case: float
     regret: float
-    bound: float
+    bound: float | None
     penalty: float
     value_penalty: float
     exact: bool

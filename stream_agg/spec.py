@@ -36,6 +36,11 @@ class Schedule:
     kind: Literal["every", "growth", "seconds", "certified"]
     amount: float
 
+    @property
+    def always(self) -> bool:
+        """Whether every event is decided by the rule of all events before it, as in Algorithm 1."""
+        return self.kind == "every" and self.amount == 1
+
     def to_dict(self) -> dict[str, float]:
         """As in the spec's JSON."""
         return {self.kind: self.amount}
@@ -67,9 +72,12 @@ class SessionSpec:
     """What a session is about. Build it with `from_dict`; the fields are trusted afterwards.
 
     `experts`: name -> alphabet, in the order of profiles. `actions`: name -> (payoff in state 0, payoff in state 1).
-    `gamma` is the price of calibration violations per unit (`"auto"`: `rule.rule.auto_gamma`; inf: hard constraints),
-    `epsilon` the calibration error allowed. `state_deadline`: a state later than that after its forecast is too late.
-    `window`: how many decisions of the session are remembered for their state and against repeated ids.
+    `gamma` is the price of calibration violations per unit (`"auto"`: `rule.solver.Solver.settle`; inf: hard constraints),
+    `epsilon` the calibration error allowed (`"auto"`: half as much again as the forecasts need). A solve that takes more
+    than `solve_limit_s` nominal seconds is given up and the old rule stays. `half_life`: every so many rounds, all counts
+    are halved; the rule then follows a world that changes, and the regret bound, which needs one that does not, is void.
+    `state_deadline`: a state later than that after its forecast is too late. `window`: how many decisions of the session
+    are remembered for their state and against repeated ids.
     """
 
     session: str
@@ -80,9 +88,13 @@ class SessionSpec:
     # The order of the largest payoff slope, raised until the penalty is exact: realised payoff is flat around it.
     gamma: float | Literal["auto"] = "auto"
     # The paper's case; `epsilon_min` in every report says what the forecasts would need.
-    epsilon: float = 0.0
-    # 5 % of growth costs 1e-4 of value per event where profiles never repeat, and far fewer solves than events.
-    schedule: Schedule = Schedule("growth", 0.05)
+    epsilon: float | Literal["auto"] = 0.0
+    # Adds at most 2 * 0.1 U sqrt(T) to the regret, whatever the number of profiles.
+    schedule: Schedule = Schedule("certified", 0.1)
+    # In nominal seconds of counted operations, not of a clock: a replay stops at the same point.
+    solve_limit_s: float = 10.0
+    # None: every round counts for ever, which is what the guarantees are about.
+    half_life: int | None = None
     horizon: int | None = None
     seed: int = 0
     off_level: Literal["nearest", "reject"] = "nearest"
@@ -150,7 +162,7 @@ class SessionSpec:
 
     def changes_refused(self, new: SessionSpec) -> list[str]:
         """Fields in which `new` differs although a running session cannot change them."""
-        may_change = {"gamma", "epsilon", "schedule", "horizon"}
+        may_change = {"gamma", "epsilon", "schedule", "solve_limit_s", "horizon"}
         refused = [f.name for f in fields(self) if getattr(self, f.name) != getattr(new, f.name)]
         for name in ("experts", "actions"):  # their order is that of profiles, and of the actions stored by number
             if tuple(getattr(self, name)) != tuple(getattr(new, name)) and name not in refused:
@@ -177,6 +189,8 @@ class _Parser:
             "gamma": self._gamma,
             "epsilon": self._epsilon,
             "schedule": self._schedule,
+            "solve_limit_s": lambda v: self._positive("solve_limit_s", v),
+            "half_life": lambda v: None if v is None else self._whole("half_life", v, 1),
             "horizon": lambda v: None if v is None else self._whole("horizon", v, 1),
             "seed": lambda v: self._whole("seed", v, None),
             "off_level": lambda v: self._word("off_level", v, "nearest", "reject"),
@@ -272,10 +286,13 @@ class _Parser:
 
     def _epsilon(self, value: Any) -> Any:
         if value == "auto":
-            return self._fault('epsilon: "auto" is not in this version; write a number')
+            return value
         if _is_number(value) and 0 <= value <= 1:
             return float(value)
-        return self._fault("epsilon: expected a number in [0, 1]")
+        return self._fault('epsilon: expected a number in [0, 1] or "auto"')
+
+    def _positive(self, name: str, value: Any) -> Any:
+        return float(value) if _is_number(value) and value > 0 else self._fault(f"{name}: expected a positive number")
 
     def _schedule(self, value: Any) -> Any:
         kinds = ("every", "growth", "seconds", "certified")

@@ -11,7 +11,8 @@ import numpy as np
 from stream_agg.errors import InfeasibleError
 from stream_agg.rule import program
 from stream_agg.rule.envelope import envelope
-from stream_agg.rule.rule import count_indexed, solve_support
+from stream_agg.rule.solution import TOLERANCE
+from stream_agg.rule.solver import count_indexed, epsilon_of, smallest_epsilon, solve_support
 from stream_agg.rule.support import Floats, Levels, Profile, Support
 from stream_agg.spec import SILENT, SessionSpec
 
@@ -117,16 +118,17 @@ def posterior_range(
     """
     support = Support.of(spec.experts.values(), count_indexed(spec, counts))
     at = [tuple(e) for e in support.profiles.tolist()]
-    epsilon_min = program.smallest_epsilon(support) if at else 0.0
-    if epsilon_min > spec.epsilon + program.TOLERANCE:
-        raise InfeasibleError(spec.epsilon, epsilon_min)
+    epsilon_min = smallest_epsilon(support) if at else 0.0
+    epsilon = epsilon_of(spec, epsilon_min)
+    if epsilon_min > epsilon + TOLERANCE:
+        raise InfeasibleError(epsilon, epsilon_min)
     wanted = spec.index(profile)
     if wanted not in at:
         return 0.0, 1.0
     unit = np.zeros(len(at))
     unit[at.index(wanted)] = 1.0
-    low, _ = program.worst_case(support, unit, math.inf, spec.epsilon)
-    high, _ = program.worst_case(support, -unit, math.inf, spec.epsilon)
+    low, _ = program.worst_case(support, unit, math.inf, epsilon)
+    high, _ = program.worst_case(support, -unit, math.inf, epsilon)
     return min(max(low, 0.0), 1.0) + 0.0, min(max(-high, 0.0), 1.0) + 0.0
 
 

@@ -3,68 +3,72 @@
     lower  sum_e N(e) phi(s_e) - sum_{i,z} (z N_{i,z} lambda_{i,z} + epsilon N_{i,z} |lambda_{i,z}|)
     upper  sum_e N(e) V(rho(e)) + gamma sum_{i,z} max(0, |residual_{i,z}| - epsilon N_{i,z})
 
-Both hold for any prices and any rho (weak duality), so a rule that is out of date still carries a true gap.
+Both hold for any prices and any rho (weak duality), so a rule that is out of date still carries a true gap. The adversary
+answers every new round with the rho that raises `upper` least: its answers to one profile may differ, since V is convex
+and their mean is then at least as good a rho.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from numba import njit
 
-from stream_agg.rule.rule import Rule, flat_prices, lower_bound
-from stream_agg.rule.support import Floats, Profile, Support
+from stream_agg.rule.rule import Rule
+from stream_agg.rule.solution import Solution
+from stream_agg.rule.support import Floats, Ints, Profile
+
+HARD = 1e9
+"""The price of violations, in units, by which an adversary of hard constraints chooses its answer."""
 
 
 @dataclass
 class Certificate:
-    """Sums over the rounds counted so far; `residual` and `mass` by expert and level, `excess` in counts."""
+    """Sums over the rounds counted so far: `rounds`, `lower`, `payoff` sum N V(rho), `excess` in counts, `residual`
+    and `mass` (r + 1,) by row, the last entry for silence."""
 
     rounds: float
     lower: float
     payoff: float
     excess: float
-    residual: list[list[float]]
-    mass: list[list[float]]
+    residual: Floats
+    mass: Floats
 
     @classmethod
-    def of(cls, rule: Rule, support: Support) -> Certificate:
-        """Computed afresh for the counted profiles, so that rounding does not pile up over re-solves."""
-        if not len(support.counts):
-            return cls(0.0, 0.0, 0.0, 0.0, support.by_expert(0 * support.mass), support.by_expert(support.mass))
-        duals, cost = flat_prices(rule), rule.envelope
-        rho = answers(rule, support)
+    def of(cls, rule: Rule, found: Solution) -> Certificate:
+        """Computed afresh for what a rule was solved on, so that rounding does not pile up over re-solves."""
         return cls(
-            support.total,
-            lower_bound(support, cost, duals, rule.epsilon) * support.total,
-            float(support.counts @ cost.value(rho)),
-            support.violation(rho, rule.epsilon),
-            support.by_expert(support.residuals(rho)),
-            support.by_expert(support.mass),
+            found.rounds,
+            found.lower,
+            found.payoff,
+            found.excess(rule.epsilon),
+            np.append(found.residual, 0.0),
+            np.append(found.mass, 0.0),
         )
+
+    @classmethod
+    def empty(cls, rule: Rule) -> Certificate:
+        """Before any round."""
+        return cls(0.0, 0.0, 0.0, 0.0, np.zeros_like(rule.flat), np.zeros_like(rule.flat))
 
     def add(self, rule: Rule, profile: Profile) -> None:
         """Count one more round with that profile."""
-        price = rule.price(profile)
-        rho = rule.worst_rho(profile, price)
-        cost, epsilon = rule.envelope, rule.epsilon
+        gamma = HARD * rule.envelope.unit if math.isinf(rule.gamma) else rule.gamma
+        at = rule.rows(profile)
+        lower, payoff, excess = _extend(
+            at, rule.flat, rule.levels, *rule.envelope.arrays, gamma, rule.epsilon, self.residual, self.mass
+        )
         self.rounds += 1
-        gain = _at(cost.slopes, cost.ends, cost.v0, rho)
-        self.payoff += gain
-        self.lower += gain + rho * price  # phi(s) = V(rho) + rho s at the adversary's answer
-        for i, level in enumerate(profile):
-            if level < 0:
-                continue
-            z, dual = rule.levels[i][level], rule.prices[i][level]
-            self.lower -= z * dual + epsilon * abs(dual)
-            residual, mass = self.residual[i], self.mass[i]
-            before = abs(residual[level]) - epsilon * mass[level]
-            residual[level] += rho - z
-            mass[level] += 1.0
-            after = abs(residual[level]) - epsilon * mass[level]
-            self.excess += max(after, 0.0) - max(before, 0.0)
+        self.lower += lower
+        self.payoff += payoff
+        self.excess += excess
+
+    def halve(self) -> None:
+        """Every round so far counts half."""
+        self.rounds, self.lower, self.payoff = self.rounds / 2, self.lower / 2, self.payoff / 2
+        self.excess, self.residual, self.mass = self.excess / 2, self.residual / 2, self.mass / 2
 
     def gap(self, rule: Rule) -> float | None:
         """upper - lower per round, never negative: no rule earns more than this rule by more than that. None where
@@ -78,18 +82,68 @@ class Certificate:
         return max(upper - self.lower, 0.0) / self.rounds
 
 
-def answers(rule: Rule, support: Support) -> Floats:
-    """The adversary's rho at every profile of the support, shape (k,)."""
-    prices = support.prices(flat_prices(rule)).tolist()
-    profiles = map(tuple, support.profiles.tolist())
-    return np.array([rule.worst_rho(e, s) for e, s in zip(profiles, prices, strict=True)])
+@njit(cache=True)
+def _extend(
+    at: Ints,
+    prices: Floats,
+    levels: Floats,
+    slopes: Floats,
+    ends: Floats,
+    v0: float,
+    gamma: float,
+    epsilon: float,
+    residual: Floats,
+    mass: Floats,
+) -> tuple[float, float, float]:
+    """One more round at those rows: what it adds to lower, payoff and excess. Changes `residual` and `mass`.
 
-
-def _at(slopes: Sequence[float], ends: Sequence[float], v0: float, rho: float) -> float:
-    """V at one rho, without numpy: this runs once an event."""
-    value = v0
-    for slope, start, end in zip(slopes, ends, ends[1:], strict=False):
-        if rho <= start:
-            break
-        value += slope * (min(rho, end) - start)
-    return value
+    V(rho) + gamma * violation is convex and piecewise linear in the new round's rho: between two points where a row
+    enters or leaves its margin the violation is linear, and V is least against it at an end of a segment.
+    """
+    n, silent = at.size, prices.size - 1
+    points, filled = np.empty(2 * n + 2), 2
+    points[0], points[1] = 0.0, 1.0
+    lower, price, before = 0.0, 0.0, 0.0
+    for j in at:
+        if j == silent:
+            continue
+        price += prices[j]
+        lower -= levels[j] * prices[j] + epsilon * abs(prices[j])
+        before += max(abs(residual[j]) - epsilon * mass[j], 0.0)
+        mass[j] += 1.0
+        for side in (-1.0, 1.0):
+            x = levels[j] - residual[j] + side * epsilon * mass[j]
+            if 0.0 < x < 1.0:
+                points[filled] = x
+                filled += 1
+    points = np.sort(points[:filled])
+    best, answer, payoff, excess = np.inf, 0.0, 0.0, 0.0
+    for k in range(filled - 1):
+        a, b = points[k], points[k + 1]
+        slope = 0.0
+        for j in at:
+            if j != silent:
+                off = residual[j] + (a + b) / 2 - levels[j]
+                if abs(off) > epsilon * mass[j]:
+                    slope += gamma if off > 0 else -gamma
+        seg = 0
+        while seg < slopes.size and slopes[seg] < -slope:
+            seg += 1
+        rho = min(max(ends[seg], a), b)
+        value, broken = v0, 0.0
+        for seg in range(slopes.size):
+            if rho <= ends[seg]:
+                break
+            value += slopes[seg] * (min(rho, ends[seg + 1]) - ends[seg])
+        for j in at:
+            if j != silent:
+                broken += max(abs(residual[j] + rho - levels[j]) - epsilon * mass[j], 0.0)
+        if value + gamma * broken < best:
+            best, answer, payoff, excess = value + gamma * broken, rho, value, broken
+    for j in at:
+        if j != silent:
+            residual[j] += answer - levels[j]
+    phi = v0
+    for seg in range(slopes.size):
+        phi += min(price + slopes[seg], 0.0) * (ends[seg + 1] - ends[seg])
+    return lower + phi, payoff, excess - before

@@ -6,9 +6,11 @@ phi(s) = min_rho [rho s + V(rho)] is concave and piecewise linear.
 
 from __future__ import annotations
 
+import math
 from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,8 +18,8 @@ from numpy.typing import NDArray
 Floats = NDArray[np.float64]
 
 TIE = 1e-8
-"""Prices closer than this to a kink are on it: duals are published rounded (`program.DECIMALS`), sums of up to 64 of
-them are off by less, and mixing two actions by a weight of rounding noise helps nobody."""
+"""Prices closer than this, in units, to a kink are on it: duals are published rounded (`solution.DECIMALS`), sums of up
+to 64 of them are off by less, and mixing two actions by a weight of rounding noise helps nobody."""
 
 
 @dataclass(frozen=True)
@@ -31,6 +33,17 @@ class Envelope:
     slopes: tuple[float, ...]
     ends: tuple[float, ...]
     v0: float
+
+    @cached_property
+    def unit(self) -> float:
+        """The power of two next to the steepest slope, 1 where all are flat: solvers scale payoffs by it, without loss."""
+        steepest = max(map(abs, self.slopes))
+        return 2.0 ** math.ceil(math.log2(steepest)) if steepest else 1.0
+
+    @cached_property
+    def arrays(self) -> tuple[Floats, Floats, float]:
+        """`slopes`, `ends` and `v0` for compiled code."""
+        return np.array(self.slopes, dtype=np.float64), np.array(self.ends, dtype=np.float64), float(self.v0)
 
     @property
     def lengths(self) -> Floats:
@@ -47,25 +60,16 @@ class Envelope:
         rises = np.minimum(np.asarray(s)[..., None] + np.asarray(self.slopes), 0.0)
         return self.v0 + np.asarray(rises @ self.lengths)
 
-    def worst_rho(self, s: float) -> float:
-        """A rho that attains phi(s): the end of the last segment that still falls (the lower end where it is flat)."""
-        return self.ends[bisect_left(self.slopes, -s - TIE)]
-
-    def tied(self, s: float) -> bool:
-        """Whether more than one rho attains phi(s)."""
-        at = bisect_left(self.slopes, -s - TIE)
-        return at < len(self.slopes) and self.slopes[at] <= -s + TIE
-
     def respond(self, s: float) -> tuple[tuple[int, float], ...]:
         """The mixed action that maximises min(x.u0, x.u1 + s), as (action, probability) with positive probabilities.
 
         Between two slopes: the two actions mixed so that x.(u1 - u0) = -s; on a slope or past the last: one action.
         """
-        slopes = self.slopes
-        at = bisect_left(slopes, -s - TIE)
+        slopes, tie = self.slopes, TIE * self.unit
+        at = bisect_left(slopes, -s - tie)
         if at == len(slopes):
             return ((self.actions[-1], 1.0),)
-        if at == 0 or slopes[at] <= -s + TIE:
+        if at == 0 or slopes[at] <= -s + tie:
             return ((self.actions[at], 1.0),)
         weight = (-s - slopes[at - 1]) / (slopes[at] - slopes[at - 1])
         return ((self.actions[at - 1], 1.0 - weight), (self.actions[at], weight))

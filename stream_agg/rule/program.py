@@ -8,34 +8,16 @@ division, and the right-hand side is level times count, never a running sum.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import highspy
 import numpy as np
 from numpy.typing import NDArray
 
 from stream_agg.errors import InfeasibleError, SolveError
 from stream_agg.rule.envelope import Envelope
+from stream_agg.rule.solution import DEAD, DECIMALS, TOLERANCE, Solution, generic
 from stream_agg.rule.support import Support
 
 Floats = NDArray[np.float64]
-
-TOLERANCE = 1e-9
-DECIMALS = 10
-"""Prices are rounded to this many decimals: optimal ones from different bases agree to about 1e-15, not bitwise."""
-
-GENERIC = 1e-5
-"""Size in counts of the extra dead zone that makes optimal prices unique. A shift of the right-hand side would do so
-too, but where calibration is feasible the rows depend on each other (every expert's rows add up to the same rounds), so
-a shift makes them contradict and drives prices to gamma; a dead zone never does, and picks small prices."""
-
-
-@dataclass(frozen=True)
-class Solution:
-    """`duals` (r,) the prices lambda, |lambda| <= gamma; `rho` (k,) the adversary's answer at unshifted rows."""
-
-    duals: Floats
-    rho: Floats
 
 
 def robust(support: Support, cost: Envelope, gamma: float, epsilon: float) -> Solution:
@@ -43,19 +25,22 @@ def robust(support: Support, cost: Envelope, gamma: float, epsilon: float) -> So
 
     gamma = inf makes the rows hard; `InfeasibleError` if no rho satisfies them.
     """
-    lengths = cost.lengths
-    model = _Model(support, np.tile(cost.slopes, (len(support.counts), 1)), lengths, gamma)
+    model = _Model(support, np.tile(cost.slopes, (len(support.counts), 1)), cost.lengths, gamma)
     margin = epsilon * support.mass
-    model.bound_rows(margin + _generic(support))
+    model.bound_rows(margin + np.where(support.mass > 0, DEAD * generic(len(support.mass)), 0.0))
     if not model.run():
         raise InfeasibleError(epsilon, smallest_epsilon(support))
-    duals = np.clip(np.round(-model.row_duals(), DECIMALS), -gamma, gamma)
+    duals = np.clip(np.round(-model.row_duals() / cost.unit, DECIMALS) * cost.unit, -gamma, gamma)
     duals[support.mass == 0] = 0.0
     rho = model.rho()
     model.bound_rows(margin)  # the same basis answers without the extra dead zone
     if model.run():  # at an epsilon that is barely feasible the tolerance of the solver may say no
         rho = model.rho()
-    return Solution(duals + 0.0, rho)
+    duals += 0.0
+    paid = float(duals @ (support.levels * support.mass)) + epsilon * float(np.abs(duals) @ support.mass)
+    lower = float(support.counts @ cost.phi(support.prices(duals))) - paid
+    payoff = float(support.counts @ cost.value(rho))
+    return Solution(duals, lower, payoff, support.residuals(rho), support.mass, support.total)
 
 
 def worst_case(support: Support, slope: Floats, gamma: float, epsilon: float) -> tuple[float, Floats]:
@@ -78,7 +63,7 @@ def smallest_epsilon(support: Support) -> float:
     of the experts' mean reports is a lower bound where nobody was ever silent.
     """
     model = _Model(support, np.zeros((len(support.counts), 1)), np.ones(1), 1.0)
-    epsilon = _half_spread(support)
+    epsilon = support.half_spread()
     for _ in range(_NEWTON_STEPS):
         model.bound_rows(epsilon * support.mass)
         if not model.run():
@@ -91,15 +76,6 @@ def smallest_epsilon(support: Support) -> float:
 
 
 _NEWTON_STEPS = 200
-
-
-def _half_spread(support: Support) -> float:
-    cuts = list(zip(support.offsets, support.offsets[1:], strict=False))
-    heard = [float(support.mass[a:b].sum()) for a, b in cuts]
-    if min(heard) < support.total:
-        return 0.0
-    means = [float(support.levels[a:b] @ support.mass[a:b]) / n for (a, b), n in zip(cuts, heard, strict=True)]
-    return (max(means) - min(means)) / 2 * (1 - 1e-12)
 
 
 class _Model:
@@ -175,19 +151,3 @@ _OPTIONS: dict[str, object] = {
     "primal_feasibility_tolerance": TOLERANCE,
     "dual_feasibility_tolerance": TOLERANCE,
 }
-
-
-def _generic(support: Support) -> Floats:
-    """The fixed extra dead zone of rows with mass: GENERIC * (1/2 + frac sqrt(j-th prime)), rationally independent."""
-    roots = np.sqrt(np.array(_primes(len(support.mass)), dtype=np.float64))
-    return np.where(support.mass > 0, GENERIC * (0.5 + np.modf(roots)[0]), 0.0)
-
-
-def _primes(count: int) -> list[int]:
-    sieve = np.ones(20 * count + 30, dtype=bool)
-    sieve[:2] = False
-    for q in range(2, int(len(sieve) ** 0.5) + 1):
-        if sieve[q]:
-            sieve[q * q :: q] = False
-    primes: list[int] = np.flatnonzero(sieve)[:count].tolist()
-    return primes

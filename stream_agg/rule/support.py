@@ -6,8 +6,9 @@ Only profiles that were seen enter a program, so the size of the profile space d
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -56,6 +57,14 @@ class Support:
         """t, the number of rounds counted."""
         return float(self.counts.sum())
 
+    def in_whole_rounds(self) -> tuple[Support, float]:
+        """This support in counts that a solver can take for rounds, and the power of two by which they were multiplied:
+        1 where they are whole already, else so much that a dead zone of 1e-5 rounds is small."""
+        if not np.any(self.counts % 1):
+            return self, 1.0
+        factor = 2.0 ** (20 - math.floor(math.log2(self.total)))
+        return replace(self, counts=self.counts * factor, mass=self.mass * factor), factor
+
     def prices(self, duals: Floats) -> Floats:
         """s_e = sum_i lambda_{i, e^i} of every profile, shape (k,); silent experts have no price."""
         padded = np.append(duals, 0.0)
@@ -71,11 +80,16 @@ class Support:
         """sum_{i,z} max(0, |residual| - epsilon N_{i,z}), in counts."""
         return float(np.maximum(np.abs(self.residuals(rho)) - epsilon * self.mass, 0.0).sum())
 
+    def half_spread(self) -> float:
+        """Half the spread of the experts' mean reports: what epsilon must be at least, where nobody was ever silent;
+        0 otherwise."""
+        cuts = list(zip(self.offsets, self.offsets[1:], strict=False))
+        heard = [float(self.mass[a:b].sum()) for a, b in cuts]
+        if not heard or min(heard) < self.total:
+            return 0.0
+        means = [float(self.levels[a:b] @ self.mass[a:b]) / n for (a, b), n in zip(cuts, heard, strict=True)]
+        return (max(means) - min(means)) / 2 * (1 - 1e-12)
+
     def by_expert(self, flat: Floats) -> list[list[float]]:
         """A flat (r,) array cut into one list an expert."""
         return [flat[a:b].tolist() for a, b in zip(self.offsets, self.offsets[1:], strict=False)]
-
-
-def flat(parts: Sequence[Sequence[float]]) -> Floats:
-    """The inverse of `Support.by_expert`."""
-    return np.array([x for part in parts for x in part], dtype=np.float64)

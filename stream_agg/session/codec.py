@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, astuple, dataclass, field
 from typing import Any
 
+import numpy as np
 import orjson
 
 from stream_agg.events import DriftPart, RobustPart
@@ -65,10 +66,13 @@ class Counters:
     payoff: float = 0.0
     expected_payoff: float = 0.0
     rule_version: int = 0
+    proven_round: int = 0
+    settled_round: int = 0
     tried_round: int = 0
     tried_us: int | None = None
     reported_states: int = 0
     resolve: bool = False
+    failed: bool = False
     closed: bool = False
     counts: dict[str, int] = field(
         default_factory=lambda: dict.fromkeys(("duplicate", "late", "conflict", "unknown", "expired", "unsolved"), 0)
@@ -133,12 +137,11 @@ def load_parked(text: bytes) -> Parked:
     return Parked(**orjson.loads(text))
 
 
-def dump_rule(rule: Rule, names: ProfileText) -> bytes:
+def dump_rule(rule: Rule) -> bytes:
     """The solved numbers of a rule; its spec and payoffs are the session's."""
     return dump(
         {
             "prices": {name: p[:-1] for name, p in zip(rule.spec.experts, rule.prices, strict=True)},
-            "ties": {names.text(e): rho for e, rho in rule.ties.items()},
             "gamma": _finite(rule.gamma),
             "epsilon": rule.epsilon,
             "rounds": rule.rounds,
@@ -151,14 +154,13 @@ def dump_rule(rule: Rule, names: ProfileText) -> bytes:
     )
 
 
-def load_rule(text: bytes, spec: SessionSpec, names: ProfileText) -> Rule:
+def load_rule(text: bytes, spec: SessionSpec) -> Rule:
     """The inverse of `dump_rule`."""
     d = orjson.loads(text)
     return Rule(
         spec=spec,
         envelope=envelope(tuple(spec.actions.values())),
         prices=tuple((*d["prices"][name], 0.0) for name in spec.experts),
-        ties={names.profile(text): rho for text, rho in d["ties"].items()},
         gamma=math.inf if d["gamma"] is None else d["gamma"],
         epsilon=d["epsilon"],
         rounds=d["rounds"],
@@ -170,14 +172,17 @@ def load_rule(text: bytes, spec: SessionSpec, names: ProfileText) -> Rule:
     )
 
 
-def dump_certificate(certificate: Certificate) -> bytes:
-    """The running sums of the proof."""
-    return dump(asdict(certificate))
+def dump_certificate(certificate: Certificate | None) -> bytes:
+    """The running sums of the proof; null where every event has a solve of its own."""
+    return orjson.dumps(certificate and vars(certificate), option=orjson.OPT_SERIALIZE_NUMPY)
 
 
-def load_certificate(text: bytes) -> Certificate:
+def load_certificate(text: bytes) -> Certificate | None:
     """The inverse of `dump_certificate`."""
-    return Certificate(**orjson.loads(text))
+    d = orjson.loads(text)
+    if d is None:
+        return None
+    return Certificate(**{**d, "residual": np.array(d["residual"]), "mass": np.array(d["mass"])})
 
 
 def load_robust(text: bytes) -> RobustPart:

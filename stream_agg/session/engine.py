@@ -22,8 +22,9 @@ from stream_agg.events import (
     format_time,
 )
 from stream_agg.rule.certificate import Certificate
-from stream_agg.rule.rule import name_mix, solve_support, unseen_rule
-from stream_agg.rule.support import Profile
+from stream_agg.rule.rule import name_mix, unseen_rule
+from stream_agg.rule.solver import Solver, solve_support
+from stream_agg.rule.support import Profile, Support
 from stream_agg.session import drift, reports, scores
 from stream_agg.session.codec import Decision, Parked
 from stream_agg.session.draw import draw, uniform
@@ -36,7 +37,15 @@ Output = Action | Regret | RuleRecord | Dropped
 Learned = Literal["applied", "parked", "duplicate", "late", "conflict"]
 
 REPORT_GROWTH = 1.05
-"""A report follows the states when their number has grown by this factor: often early, log-many over a session."""
+"""A report follows the rounds, and the states, when their number has grown by this factor: often early, log-many over a
+session. Terms that the spec leaves open are chosen with it, and a solve that failed is tried again."""
+
+PROVEN = 1e-8
+"""The gap, in units of payoff, that is claimed of a rule whose prices were found optimal again without its value being
+computed: what the solver takes for rounding."""
+
+NEGLIGIBLE = 2.0**-20
+"""Half lives after which a round is forgotten: what it still counts."""
 
 
 class Session(Stored):
@@ -51,6 +60,8 @@ class Session(Stored):
         self._payoffs = tuple(spec.actions.values())
         self._action_names = tuple(spec.actions)
         self._deadline_us = spec.state_deadline_us
+        self._largest_payoff = scores.largest_payoff(spec)
+        self._solver: Solver | None = None  # follows from the tallies
 
     def decide(self, event: str, forecasts: Mapping[str, float | None], time: str | datetime) -> Action:
         """Decide at a reported profile, expert -> probability or None, and count it; solve first if the schedule asks.
@@ -121,15 +132,12 @@ class Session(Stored):
             raise SpecError([f"{name} cannot change while the session runs" for name in refused], "spec_change")
         if spec == self.spec:
             return False
-        self.spec = spec
+        self.spec, self._solver = spec, None
         self.counters.spec_version += 1
         self.counters.resolve = self.counters.round > 0
         if not self.counters.round:
             self.rule = unseen_rule(spec)
-            self.certificate, self.robust = (
-                Certificate.of(self.rule, scores.support(spec, {})),
-                scores.no_rounds(self.rule),
-            )
+            self.certificate, self.robust = Certificate.empty(self.rule), scores.no_rounds(self.rule)
             for field in ("rule", "certificate", "robust"):
                 self.touch("state", field)
         self.touch("state", "spec")
@@ -148,7 +156,7 @@ class Session(Stored):
         spec, known = self.spec, self.counters
         mix = self.rule.mix(profile)
         chosen = draw(mix, uniform(spec.seed, spec.session, forecast.event))
-        stamp = RuleStamp(known.rule_version, int(self.rule.rounds), self.certificate.gap(self.rule))
+        stamp = RuleStamp(known.rule_version, known.proven_round, self._gap())
         known.round += 1
         tally = self.tallies.setdefault(profile, Tally())
         tally.seen += 1
@@ -156,14 +164,20 @@ class Session(Stored):
             u0, u1 = self._payoffs[action]
             tally.payoff0 += probability * u0
             tally.slope += probability * (u1 - u0)
-        self.certificate.add(self.rule, profile)
-        if drift.due(known.round):
-            self.drift = self.drift.look(spec.experts, scores.reports(self.certificate))
-            self.touch("state", "drift")
+        if self.certificate is not None:
+            self.certificate.add(self.rule, profile)
+            self.touch("state", "certificate")
+        if self._solver is not None:
+            self._solver.count(profile)
+        if spec.half_life is None:
+            if drift.due(known.round):
+                self.drift = self.drift.look(spec.experts, scores.reports(spec, self.tallies))
+                self.touch("state", "drift")
+        elif known.round % spec.half_life == 0:
+            self._forget()
         remember(self, forecast.event, Decision(known.round, forecast.time_us, profile, mix, chosen))
         self.touch("profiles", self.names.text(profile))
         self.touch("state", "counters")
-        self.touch("state", "certificate")
         return Action(
             session=spec.session,
             event=forecast.event,
@@ -200,7 +214,7 @@ class Session(Stored):
             known.payoff += self._payoffs[decision.action][value]
             for action, probability in decision.mix:
                 known.expected_payoff += probability * self._payoffs[action][value]
-            tally = self.tallies[decision.profile]
+            tally = self.tallies.setdefault(decision.profile, Tally())
             tally.states0 += 1 - value
             tally.states1 += value
             self.touch("profiles", self.names.text(decision.profile))
@@ -244,41 +258,82 @@ class Session(Stored):
             return False
         if known.resolve or tried == 0:
             return t > 0
+        if known.failed:
+            return t >= tried * REPORT_GROWTH
         if schedule.kind == "every":
             return t - tried >= schedule.amount
         if schedule.kind == "growth":
             return t >= tried * (1 + schedule.amount)
         if schedule.kind == "seconds":
             return (known.forecast_us or 0) - (known.tried_us or 0) >= schedule.amount * 1e6
-        gap = self.certificate.gap(self.rule)
-        return gap is None or gap > schedule.amount * scores.largest_payoff(self.spec) / t**0.5
+        gap = self._gap()
+        return gap is None or gap > schedule.amount * self._largest_payoff / self._rounds**0.5
+
+    def _gap(self) -> float | None:
+        """How far the rule in force can be from optimal on the rounds counted so far."""
+        if self.certificate is not None:
+            return self.certificate.gap(self.rule)
+        known = self.counters
+        return max(self.rule.gap, PROVEN * self.rule.envelope.unit) if known.proven_round == known.round else None
 
     def _solve(self) -> list[Output]:
         """A new rule on the rounds counted so far. Where there is none, the old one stays in force: its gap tells."""
-        known = self.counters
+        known, old = self.counters, self.rule
+        settle = known.resolve or known.round >= known.settled_round * REPORT_GROWTH
         known.tried_round, known.tried_us, known.resolve = known.round, known.forecast_us, False
-        seen = scores.support(self.spec, self.tallies)
+        solver = self._solver or Solver(self.spec, self._counted)
+        always = self.spec.schedule.always
         try:
-            rule = solve_support(self.spec, seen)
-            robust = scores.robust_part(self.spec, seen, self.tallies, rule)
-        except (InfeasibleError, SolveError):
+            if always and not settle and solver.holds(old):
+                self._solver, known.proven_round = solver, known.round
+                return []
+            self.rule = solver.settle() if settle else solver.rule(old.gamma, old.epsilon, old.epsilon_min)
+            if settle:
+                self.robust = scores.robust_part(self.spec, self._counted(), self.tallies, self.rule, known.round)
+        except (InfeasibleError, SolveError) as e:
+            self.rule, self._solver, known.failed = old, None, True
             known.counts["unsolved"] += 1
-            return []
-        known.rule_version += 1
-        self.rule, self.robust = rule, robust
-        self.certificate = Certificate.of(rule, seen)
+            return [reports.rule_record(self, unsolved=str(e))]
+        self._solver, known.failed, known.proven_round = solver, False, known.round
+        self.certificate = None if always else Certificate.of(self.rule, solver.found)
         self.touch("state", "rule")
-        self.touch("state", "robust")
-        return [reports.rule_record(self), reports.regret(self, "solve", robust)]
+        self.touch("state", "certificate")
+        changed = not known.rule_version or self.rule.prices != old.prices or self.rule.gamma != old.gamma
+        known.rule_version += changed
+        outputs: list[Output] = [reports.rule_record(self)] if changed or settle else []
+        if settle:
+            known.settled_round = known.round
+            self.touch("state", "robust")
+            outputs.append(reports.regret(self, "solve", self.robust))
+        return outputs
 
     def _fresh_robust(self) -> RobustPart:
         if self.counters.round == self.robust.round:
             return self.robust
-        seen = scores.support(self.spec, self.tallies)
+        seen = self._counted()
         try:
-            return scores.robust_part(self.spec, seen, self.tallies, solve_support(self.spec, seen))
+            rule = solve_support(self.spec, seen)
+            return scores.robust_part(self.spec, seen, self.tallies, rule, self.counters.round)
         except (InfeasibleError, SolveError):
             return self.robust
+
+    def _counted(self) -> Support:
+        return scores.support(self.spec, self.tallies)
+
+    def _forget(self) -> None:
+        """All rounds so far count half as much as before."""
+        for e, tally in list(self.tallies.items()):
+            tally.seen, tally.payoff0, tally.slope = tally.seen / 2, tally.payoff0 / 2, tally.slope / 2
+            if tally.seen < NEGLIGIBLE and not tally.states0 + tally.states1:
+                del self.tallies[e]
+            self.touch("profiles", self.names.text(e))
+        if self.certificate is not None:
+            self.certificate.halve()
+        self._solver = None
+
+    @property
+    def _rounds(self) -> float:
+        return self.certificate.rounds if self.certificate is not None else float(self.counters.round)
 
 
 def _latest(before: int | None, now: int) -> int:

@@ -10,8 +10,8 @@ from stream_agg.session import scores
 from stream_agg.session.stored import Stored
 
 
-def rule_record(session: Stored) -> RuleRecord:
-    """The rule in force."""
+def rule_record(session: Stored, unsolved: str | None = None) -> RuleRecord:
+    """The rule in force; `unsolved` says why there is no newer one."""
     rule = session.rule
     return RuleRecord(
         session=session.spec.session,
@@ -27,6 +27,7 @@ def rule_record(session: Stored) -> RuleRecord:
         gamma=None if math.isinf(rule.gamma) else rule.gamma,
         epsilon=rule.epsilon,
         epsilon_min=rule.epsilon_min,
+        unsolved=unsolved,
     )
 
 

@@ -11,7 +11,6 @@ import numpy as np
 from stream_agg.events import ExpertCalibration, RobustPart
 from stream_agg.rule import program
 from stream_agg.rule.benchmarks import best_response, optimal_in_hindsight
-from stream_agg.rule.certificate import Certificate
 from stream_agg.rule.rule import Rule
 from stream_agg.rule.support import Floats, Profile, Support
 from stream_agg.spec import SILENT, SessionSpec
@@ -22,7 +21,7 @@ class Tally:
     """One profile's accumulators: `seen` N(e); `payoff0` C(e) = sum of x_t.u0 and `slope` D(e) = sum of x_t.(u1 - u0)
     over its rounds; `states` the rounds known to have ended in state 0 and 1."""
 
-    seen: int = 0
+    seen: float = 0
     payoff0: float = 0.0
     slope: float = 0.0
     states0: int = 0
@@ -39,24 +38,26 @@ def support(spec: SessionSpec, tallies: Mapping[Profile, Tally]) -> Support:
     return Support.of(spec.experts.values(), {e: tally.seen for e, tally in tallies.items()})
 
 
-def robust_part(spec: SessionSpec, seen: Support, tallies: Mapping[Profile, Tally], rule: Rule) -> RobustPart:
-    """Robust regret of what was played, against a rule solved on the same rounds.
+def robust_part(
+    spec: SessionSpec, seen: Support, tallies: Mapping[Profile, Tally], rule: Rule, rounds: int
+) -> RobustPart:
+    """Robust regret of what was played, against a rule solved on the same `rounds`.
 
     worst case = min_rho sum_e [C(e) + D(e) rho(e)] + gamma * violations; regret = t * value - worst case.
     """
     ordered = [tallies[tuple(e)] for e in seen.profiles.tolist()]
     slope = np.array([tally.slope for tally in ordered])
-    t = int(seen.total)
+    t = seen.total  # fewer than the rounds where old ones are forgotten
     moved, rho = program.worst_case(seen, slope, rule.gamma, rule.epsilon)
     worst = math.fsum(tally.payoff0 for tally in ordered) + moved
     violation = seen.violation(rho, rule.epsilon) / t
     penalty = 0.0 if math.isinf(rule.gamma) else rule.gamma * violation
     return RobustPart(
-        round=t,
+        round=rounds,
         value=rule.value,
         worst_case=worst / t,
         regret=t * rule.value - worst,
-        bound=robust_bound(spec, t, rule.gamma),
+        bound=None if spec.half_life else robust_bound(spec, rounds, rule.gamma, rule.epsilon),
         penalty=penalty if penalty > 1e-9 else 0.0,
         value_penalty=rule.penalty,
         exact=rule.exact,
@@ -71,20 +72,21 @@ def no_rounds(rule: Rule) -> RobustPart:
     return RobustPart(0, rule.value, rule.value, 0.0, 0.0, 0.0, 0.0, rule.exact, gamma, 0.0)
 
 
-def robust_bound(spec: SessionSpec, rounds: int, gamma: float) -> float:
+def robust_bound(spec: SessionSpec, rounds: int, gamma: float, epsilon: float) -> float:
     """Theorem "online_regret" with the constants of its proof, or 2 U T where that is less (always, for large m):
     (4U + 4 n gamma) sqrt((m-1) T) + 2U + 2 n gamma + 2 n gamma epsilon T."""
     n, u = len(spec.experts), largest_payoff(spec)
     silence = spec.missing == "allow"
     m = math.prod(float(len(a.levels) + silence) for a in spec.experts.values())
     ng = n * gamma
-    theorem = 4 * (u + ng) * math.sqrt((m - 1) * rounds) + 2 * (u + ng) + 2 * ng * spec.epsilon * rounds
+    theorem = 4 * (u + ng) * math.sqrt((m - 1) * rounds) + 2 * (u + ng) + 2 * ng * epsilon * rounds
     return min(theorem, 2 * u * rounds)
 
 
-def reports(certificate: Certificate) -> tuple[tuple[int, ...], ...]:
+def reports(spec: SessionSpec, tallies: Mapping[Profile, Tally]) -> tuple[tuple[int, ...], ...]:
     """For each expert, how often it reported each of its levels; last, how often it was silent."""
-    return tuple((*map(int, mass), int(certificate.rounds - sum(mass))) for mass in certificate.mass)
+    seen = support(spec, tallies)
+    return tuple((*map(int, mass), int(seen.total - sum(mass))) for mass in seen.by_expert(seen.mass))
 
 
 def hindsight(spec: SessionSpec, tallies: Mapping[Profile, Tally]) -> tuple[float, float]:

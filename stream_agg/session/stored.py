@@ -17,7 +17,7 @@ from stream_agg.session import codec
 from stream_agg.session.codec import Counters, Decision, Parked, ProfileText
 from stream_agg.session.drift import Drift
 from stream_agg.session.due import Due
-from stream_agg.session.scores import Tally, no_rounds, support
+from stream_agg.session.scores import Tally, no_rounds
 from stream_agg.spec import SessionSpec
 
 STATE = ("spec", "counters", "rule", "certificate", "robust", "drift")
@@ -33,7 +33,7 @@ class Stored:
         self.events: dict[str, Decision] = {}
         self.parked: dict[str, Parked] = {}
         self.rule: Rule = unseen_rule(spec)
-        self.certificate = Certificate.of(self.rule, support(spec, {}))
+        self.certificate: Certificate | None = Certificate.empty(self.rule)
         self.robust: RobustPart = no_rounds(self.rule)
         self.drift = Drift()
         self.open = 0
@@ -74,7 +74,7 @@ class Stored:
         session = cls(SessionSpec.from_dict(orjson.loads(state["spec"])))
         names = session.names
         session.counters = Counters(**orjson.loads(state["counters"]))
-        session.rule = codec.load_rule(state["rule"], session.spec, names)
+        session.rule = codec.load_rule(state["rule"], session.spec)
         session.certificate = codec.load_certificate(state["certificate"])
         session.robust = codec.load_robust(state["robust"])
         session.drift = codec.load_drift(state["drift"], session.spec)
@@ -107,7 +107,8 @@ class Stored:
 
     def _field(self, table: str, key: str) -> bytes | None:
         if table == "profiles":
-            return codec.dump_tally(self.tallies[self.names.profile(key)])
+            tally = self.tallies.get(self.names.profile(key))
+            return codec.dump_tally(tally) if tally else None
         if table == "events":
             return codec.dump_decision(self.events[key]) if key in self.events else None
         if table == "parked":
@@ -115,7 +116,7 @@ class Stored:
         if key == "spec":
             return codec.dump(self.spec.to_dict())
         if key == "rule":
-            return codec.dump_rule(self.rule, self.names)
+            return codec.dump_rule(self.rule)
         if key == "certificate":
             return codec.dump_certificate(self.certificate)
         if key == "drift":

@@ -64,6 +64,11 @@ class Paper:
         rows = np.vstack([np.hstack([self.A, -self.mass[:, None]]), np.hstack([-self.A, -self.mass[:, None]])])
         return self._solve(np.append(np.zeros(k), 1.0), rows, np.append(self.b, -self.b), [*[(0, 1)] * k, (0, None)])
 
+    def least_violation(self, epsilon: float) -> float:
+        """min_rho of the violations per round."""
+        cost = np.concatenate([np.zeros(len(self.P)), np.ones(len(self.mass))])
+        return self._solve(cost, *self._calibration(epsilon), self._box(1.0))
+
     def rho_range(self, profile: Levels, epsilon: float) -> tuple[float, float]:
         """Least and largest calibrated rho(profile)."""
         cost = np.zeros(len(self.P) + len(self.mass))

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import math
 import random
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from typing import Any
 
 import pytest
 
 import stream_agg as sa
 from stream_agg.rule.certificate import Certificate
-from stream_agg.rule.rule import solve_support
+from stream_agg.rule.solver import Solver, solve_support
 from stream_agg.rule.support import Profile, Support
 
 World = Callable[..., tuple[sa.SessionSpec, dict[Any, int]]]
@@ -26,8 +24,7 @@ def stream(world: World, seed: int, events: int = 40, **fields: Any) -> Iterator
     seen: dict[Profile, int] = {}
     for levels, n in counts.items():
         seen[spec.index(levels)] = n
-    rule = solve_support(spec, Support.of(spec.experts.values(), seen))
-    certificate = Certificate.of(rule, Support.of(rule.spec.experts.values(), seen))
+    rule, certificate = certified(spec, seen)
     known = list(seen)
     for _ in range(events):
         fresh = tuple(rng.randrange(-1, len(a.levels)) for a in spec.experts.values())
@@ -35,6 +32,12 @@ def stream(world: World, seed: int, events: int = 40, **fields: Any) -> Iterator
         seen[profile] = seen.get(profile, 0) + 1
         certificate.add(rule, profile)
         yield rule, certificate, seen
+
+
+def certified(spec: sa.SessionSpec, seen: dict[Profile, int]) -> tuple[sa.Rule, Certificate]:
+    solver = Solver(spec, lambda: Support.of(spec.experts.values(), seen))
+    rule = solver.settle()
+    return rule, Certificate.of(rule, solver.found)
 
 
 def upper(rule: sa.Rule, certificate: Certificate) -> float:
@@ -71,22 +74,23 @@ def test_the_other_solver_agrees_with_the_bounds(world: World, paper: Any, seed:
 @pytest.mark.parametrize("seed", range(24))
 def test_counting_one_by_one_is_computing_afresh(world: World, seed: int) -> None:
     for rule, certificate, seen in stream(world, seed, gamma=[0.5, 2.0, "auto", 20.0][seed % 4]):
-        afresh = Certificate.of(rule, Support.of(rule.spec.experts.values(), seen))
-        scale = float(sum(seen.values()))
-        assert certificate.rounds == afresh.rounds
-        assert certificate.mass == afresh.mass
-        for name in ("lower", "payoff", "excess"):
-            assert getattr(certificate, name) == pytest.approx(getattr(afresh, name), rel=1e-9, abs=1e-9 * scale)
-        for row, again in zip(certificate.residual, afresh.residual, strict=True):
-            assert row == pytest.approx(again, rel=1e-9, abs=1e-9 * scale)
+        support, duals = Support.of(rule.spec.experts.values(), seen), rule.flat[:-1]
+        mass, residual = certificate.mass[:-1], certificate.residual[:-1]
+        assert certificate.rounds == support.total
+        assert mass.tolist() == support.mass.tolist()
+        paid = duals @ (support.levels * mass) + rule.epsilon * (abs(duals) @ mass)
+        lower = support.counts @ rule.envelope.phi(support.prices(duals)) - paid
+        assert certificate.lower == pytest.approx(lower, abs=1e-8 * support.total)
+        excess = (abs(residual) - rule.epsilon * mass).clip(min=0).sum()
+        assert certificate.excess == pytest.approx(excess, abs=1e-9 * support.total)
+        assert (certificate.mass[-1], certificate.residual[-1]) == (0.0, 0.0)
 
 
 @pytest.mark.parametrize("seed", range(12))
 def test_right_after_a_solve_the_bounds_are_the_rules_own(world: World, seed: int) -> None:
     spec, counts = world(seed, gamma=2.0)
     seen = {spec.index(levels): n for levels, n in counts.items()}
-    rule = solve_support(spec, Support.of(spec.experts.values(), seen))
-    certificate = Certificate.of(rule, Support.of(rule.spec.experts.values(), seen))
+    rule, certificate = certified(spec, seen)
     t = sum(seen.values())
     assert certificate.lower / t == pytest.approx(rule.value, abs=1e-9)
     assert upper(rule, certificate) / t == pytest.approx(rule.upper_bound, abs=1e-6)
@@ -96,7 +100,7 @@ def test_right_after_a_solve_the_bounds_are_the_rules_own(world: World, seed: in
 def test_from_the_first_event_on(make_spec: Any) -> None:
     spec = make_spec([11, 11], [(1, 0), (0, 3)], gamma=2.0)
     rule = sa.solve(spec, {})
-    certificate = Certificate.of(rule, Support.of(rule.spec.experts.values(), {}))
+    certificate = Certificate.empty(rule)
     assert certificate.gap(rule) == rule.gap
     seen: dict[Profile, int] = {}
     for profile in [(3, 4), (3, 4), (-1, 10), (0, -1), (-1, -1)]:
@@ -110,10 +114,21 @@ def test_from_the_first_event_on(make_spec: Any) -> None:
 def test_hard_constraints_prove_nothing_finite_once_broken(make_spec: Any) -> None:
     spec = make_spec([[0.2, 0.8]], [(1, 0), (0, 1)], gamma="inf")
     seen: dict[Profile, int] = {(0,): 10, (1,): 10}
-    rule = solve_support(spec, Support.of(spec.experts.values(), seen))
-    certificate = Certificate.of(rule, Support.of(rule.spec.experts.values(), seen))
+    rule, certificate = certified(spec, seen)
     assert certificate.gap(rule) == pytest.approx(0.0, abs=1e-9)
-    soft = replace(rule, ties={}, gamma=math.inf)  # without ties the adversary answers 0 or 1, which breaks the rows
-    certificate.add(soft, (0,))
-    assert certificate.excess > 0.1
-    assert certificate.gap(soft) is None
+    certificate.add(rule, (0,))  # the adversary may answer 0.2 again: no row breaks
+    assert certificate.gap(rule) == pytest.approx(0.0, abs=1e-9)
+    both = make_spec([[0.2, 0.8], [0.2, 0.8]], [(1, 0), (0, 1)], gamma="inf")
+    agreeing, certificate = certified(both, {(0, 0): 10, (1, 1): 10})
+    certificate.add(agreeing, (0, 1))  # no rho is 0.2 and 0.8
+    assert certificate.excess == pytest.approx(0.6)
+    assert certificate.gap(agreeing) is None
+
+
+def test_the_adversary_answers_so_that_the_bound_is_tight(make_spec: Any) -> None:
+    # One expert: every row can be kept by answering its level, so the gap never opens.
+    spec = make_spec([[0.2, 0.5, 0.8]], [(1, 0), (0, 1)], gamma=1.0)
+    rule, certificate = certified(spec, {(0,): 3, (1,): 4, (2,): 5})
+    for profile in [(0,), (2,), (2,), (1,), (0,), (-1,)]:
+        certificate.add(rule, profile)
+        assert certificate.gap(rule) == pytest.approx(0.0, abs=1e-9)

@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
+from itertools import pairwise
 from typing import Any
 
 import orjson
@@ -47,11 +48,14 @@ class TestDecide:
     def test_algorithm_1(self, make: Make, at: At, prefix_counts: Callable[[list[sa.Action]], Counts]) -> None:
         session, rng = make(gamma=2.0), random.Random(3)
         actions: list[sa.Action] = []
+        prices: list[Any] = []
         for t in range(1, 121):
             action = session.decide(f"e{t}", reports(rng), at(t))
             before = sa.solve(session.spec, prefix_counts(actions))
             assert action.strategy == before.strategy(tuple(action.profile.values()))
-            assert (action.round, action.rule.round, action.rule.version) == (t, t - 1, t - 1)
+            assert (action.round, action.rule.round) == (t, t - 1)
+            prices.append(before.prices)
+            assert action.rule.version == (t > 1) + sum(a != b for a, b in pairwise(prices[1:]))
             actions.append(action)
         assert len({tuple(a.strategy.values()) for a in actions}) > 3
 
@@ -78,17 +82,25 @@ class TestDecide:
 
 class TestSchedule:
     def solved_at(self, session: sa.Session, hours: list[float], at: At) -> list[int]:
-        """Rounds counted at each solve, while an event comes at each of those hours."""
-        rng, rounds = random.Random(5), []
+        """Rounds counted at each solve, while an event comes at each of those hours; every new rule is published, and
+        all that is known of it where the rounds have grown by a twentieth."""
+        rng, rounds, reported, version = random.Random(5), [0], 0, 0
         for t, hour in enumerate(hours):
             record = {"session": "paris-rain", "event": f"e{t}", "time": at(hour), "forecasts": reports(rng)}
             *before, action = session.forecast(Forecast.from_record(record))
             assert isinstance(action, sa.Action)
             new = [(o.round, o.version) for o in before if isinstance(o, RuleRecord)]
-            assert [o.reason for o in before if isinstance(o, Regret)] == ["solve"] * len(new)
-            rounds += [r for r, _ in new]
-            assert not new or new == [(t, action.rule.version)] == [(action.rule.round, len(rounds))]
-        return rounds
+            if action.rule.round == rounds[-1]:
+                assert not before
+                continue
+            assert action.rule.round == t
+            rounds.append(t)
+            reports_due = t >= reported * 1.05
+            assert [o.reason for o in before if isinstance(o, Regret)] == ["solve"] * reports_due
+            assert new == [(t, action.rule.version)] * (reports_due or action.rule.version > version)
+            reported, version = t if reports_due else reported, action.rule.version
+        assert 1 < version < len(rounds)
+        return rounds[1:]
 
     @pytest.mark.parametrize("k", [1, 2, 7])
     def test_every(self, make: Make, at: At, k: int) -> None:
@@ -114,10 +126,11 @@ class TestSchedule:
         assert 10 < len(expected) < 40
         assert self.solved_at(make(schedule={"seconds": 9000}), [10.0, 0.0, 5.0, 12.4, 12.5], at) == [1, 4]
 
-    @pytest.mark.parametrize("share", [0.03, 0.3])
+    @pytest.mark.parametrize("share", [0.003, 0.03])
     def test_certified_keeps_the_gap_it_promises(self, make: Make, at: At, share: float) -> None:
         session, rng, solves = make(schedule={"certified": share}, gamma=3.0), random.Random(7), 0
         for t in range(150):
+            assert session.certificate is not None
             stale = session.certificate.gap(session.rule)
             action = session.decide(f"e{t}", reports(rng), at(t))
             if t == 0:
@@ -137,6 +150,18 @@ class TestSchedule:
             action = session.decide(f"e{t}", {"ecmwf": 0.0, "gfs": 1.0}, at(t))
             assert (action.rule.version, action.strategy) == (0, {"stay": 0.75, "prepare": 0.25})
         assert session.report().counts["unsolved"] == 4
+
+    def test_a_solve_past_its_limit_leaves_the_rule_and_the_record_says_so(self, make: Make, at: At) -> None:
+        session, rng, tried = make(schedule={"every": 1}, solve_limit_s=1e-12), random.Random(9), 0
+        for t in range(60):
+            record = {"session": "paris-rain", "event": f"e{t}", "time": at(t), "forecasts": reports(rng)}
+            *before, action = session.forecast(Forecast.from_record(record))
+            assert isinstance(action, sa.Action)
+            assert (action.rule.version, action.rule.round) == (0, 0)
+            said = [o.unsolved for o in before if isinstance(o, RuleRecord)]
+            due = t > 0 and t >= tried * 1.05
+            assert said == ["no optimum within 1e-12 nominal seconds"] * due
+            tried = t if due else tried
 
 
 class TestDraw:

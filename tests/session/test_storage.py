@@ -194,6 +194,9 @@ class TestBroken:
         for table, key in places:
             plain = copy.deepcopy(whole)
             plain[table][key] = value
+            if (key, value) == ("certificate", None):  # what a session stores that solves at every event
+                assert sa.Session.from_bytes(orjson.dumps(plain)).certificate is None
+                continue
             with pytest.raises((ValueError, KeyError)):
                 sa.Session.from_bytes(orjson.dumps(plain))
 

@@ -1,0 +1,166 @@
+"""The reduced program on arrays that grow with the stream, solved by the compiled dual ascent (`kernel.py`).
+
+A solve starts from the basis of the last one. The optimum does not depend on that: generic parts of both sides make the
+basis unique, and what is published follows from the basis and from counts alone.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+
+from stream_agg.errors import SolveError
+from stream_agg.rule import kernel
+from stream_agg.rule.envelope import Envelope
+from stream_agg.rule.kernel import State
+from stream_agg.rule.solution import Solution, generic
+from stream_agg.rule.support import Floats, Ints, Profile, Support
+
+SHIFT = 1e-6
+"""Size, in units of the steepest slope, of the generic shift of a profile's kinks while pivoting. It decides between
+profiles that tie, and is gone from what is published."""
+
+OPERATIONS_PER_SECOND = 5e8
+"""What a nominal second of a limit buys: counted, not clocked, so that a replay stops at the same pivot."""
+
+
+class Unbounded(Exception):  # noqa: N818 - an outcome, not a fault
+    """The ascent has no end: no rho satisfies the hard rows."""
+
+
+class Broken(Exception):  # noqa: N818
+    """Rounding made the basis singular; another solver has to answer."""
+
+
+class Ascent:
+    """One program and its current basis. `gamma` and `epsilon` may change (`terms`), counts only grow (`count`)."""
+
+    def __init__(self, alphabets: Sequence[Sequence[float]], cost: Envelope, gamma: float, epsilon: float) -> None:
+        self._unit, self.gamma, self.epsilon = cost.unit, gamma, epsilon
+        self._offsets = np.cumsum([0, *map(len, alphabets)])
+        n, r, segments = len(alphabets), int(self._offsets[-1]), len(cost.slopes)
+        rho = np.array(cost.ends[::-1], dtype=np.float64)
+        self._v_at = cost.value(rho) / self._unit
+        rows = np.zeros((6, r + 1))
+        rows[kernel.LEVEL, :r] = np.concatenate([np.array(z, dtype=np.float64) for z in alphabets])
+        rows[kernel.GENERIC, :r] = generic(r)
+        reals = np.zeros(6)
+        reals[[kernel.GAMMA, kernel.EPSILON]] = gamma / self._unit, epsilon
+        reals[[kernel.RADIUS, kernel.CAP]] = math.inf, 0.05
+        room = 64
+        self._state = State(
+            tau=-np.array(cost.slopes[::-1], dtype=np.float64) / self._unit,
+            rho=rho,
+            starts=self._offsets.astype(np.int64),
+            rows=rows,
+            segment=np.ones(r, dtype=np.int64),
+            slot=np.arange(r),
+            basic=np.stack([np.arange(r), np.full(r, kernel.AT_ZERO)]),
+            edges=np.eye(r),
+            count=np.zeros(room),
+            shift=np.zeros(room),
+            at=np.zeros((room, n), dtype=np.int32),
+            place=np.zeros((2, room), dtype=np.int32),
+            held=np.zeros((r + 1, segments + 1)),
+            near=np.zeros(room, dtype=np.int32),
+            moving=np.zeros(room + r, dtype=np.int64),
+            speeds=np.zeros((2, room + r)),
+            reals=reals,
+            wholes=np.zeros(5, dtype=np.int64),
+        )
+        self._index: dict[Profile, int] = {}
+
+    @classmethod
+    def of(
+        cls, alphabets: Sequence[Sequence[float]], cost: Envelope, gamma: float, epsilon: float, support: Support
+    ) -> Ascent:
+        """The program of counted profiles."""
+        made = cls(alphabets, cost, gamma, epsilon)
+        made._load(support.profiles, support.counts)
+        return made
+
+    @property
+    def pivots(self) -> int:
+        """Pivots since it was made."""
+        return int(self._state.wholes[kernel.PIVOTS])
+
+    def count(self, profiles: Iterable[Profile]) -> None:
+        """Count each profile once more."""
+        one = np.ones(1)
+        for e in profiles:
+            at = self._index.get(e)
+            if at is None:
+                self._load(np.array([e], dtype=np.int64), one)
+            else:
+                kernel.count(self._state, at, at + 1, one)
+
+    def terms(self, gamma: float, epsilon: float) -> None:
+        """Other terms for the same counts. With another gamma it starts from the origin: kinks have moved."""
+        if gamma != self.gamma:
+            self._state.reals[kernel.GAMMA] = gamma / self._unit
+            kernel.restart(self._state)
+        if epsilon != self.epsilon:
+            self._state.reals[kernel.EPSILON] = epsilon
+            kernel.regrade(self._state)
+        self.gamma, self.epsilon = gamma, epsilon
+
+    def solve(self, limit_s: float = math.inf) -> None:
+        """Pivot to the optimum. `Unbounded` where hard rows contradict; `SolveError` past the limit, in nominal seconds;
+        `Broken` by rounding. After any of them the ascent is of no use."""
+        how, _ = kernel.ascend(self._state, limit_s * OPERATIONS_PER_SECOND)
+        if how == kernel.INFEASIBLE:
+            raise Unbounded
+        if how == kernel.LIMIT:
+            raise SolveError(f"no optimum within {limit_s:g} nominal seconds")
+        if how == kernel.BROKEN:
+            raise Broken
+
+    def prices(self) -> Floats:
+        """lambda (r,) in units of payoff, as the basis at hand has it: not yet free of rounding."""
+        out = np.empty(len(self._state.slot))
+        kernel.prices(self._state, out)
+        return out * self._unit
+
+    def solution(self) -> Solution:
+        """The optimum, computed afresh from its basis, so that no rounding of the path to it is left."""
+        state = self._state
+        while state.wholes[kernel.AGE]:
+            if not kernel.refactor(state):
+                raise Broken
+            self.solve()
+        duals, residual = self.prices(), np.empty(len(state.slot))
+        payoff, off = kernel.answer(state, self._v_at, duals / self._unit, residual)
+        mass, rounds = state.rows[kernel.MASS, :-1].copy(), float(state.reals[kernel.ROUNDS])
+        paid = self.epsilon * float(np.abs(duals) @ mass)
+        lower = payoff * self._unit + float(duals @ residual) - paid - off * self._unit * rounds
+        return Solution(duals, lower, payoff * self._unit, residual, mass, rounds)
+
+    def _load(self, profiles: Ints, counts: Floats) -> None:
+        """Profiles that are new, (k, n), with their counts (k,)."""
+        first = len(self._index)
+        last = first + len(counts)
+        self._make_room(last)
+        state, r = self._state, len(self._state.slot)
+        state.at[first:last] = np.where(profiles < 0, r, profiles + self._offsets[:-1])
+        kernel.hashed(state.at[first:last], state.shift[first:last])
+        state.shift[first:last] *= SHIFT
+        kernel.settle(state, first, last)
+        kernel.count(state, first, last, counts)
+        self._index.update(zip(map(tuple, profiles.tolist()), range(first, last), strict=True))
+
+    def _make_room(self, wanted: int) -> None:
+        state, room = self._state, len(self._state.count)
+        if wanted <= room:
+            return
+        more = max(wanted, 2 * room) - room
+        self._state = state._replace(
+            count=np.append(state.count, np.zeros(more)),
+            shift=np.append(state.shift, np.zeros(more)),
+            at=np.append(state.at, np.zeros((more, state.at.shape[1]), dtype=np.int32), axis=0),
+            place=np.append(state.place, np.zeros((2, more), dtype=np.int32), axis=1),
+            near=np.append(state.near, np.zeros(more, dtype=np.int32)),
+            moving=np.zeros(room + more + len(state.slot), dtype=np.int64),
+            speeds=np.zeros((2, room + more + len(state.slot))),
+        )

@@ -1,0 +1,199 @@
+"""From counts to rules: which gamma and epsilon, which solver. Keeps the program of a growing stream warm."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+
+import numpy as np
+
+from stream_agg.errors import InfeasibleError, SolveError
+from stream_agg.rule import program
+from stream_agg.rule.ascent import Ascent, Broken, Unbounded
+from stream_agg.rule.envelope import Envelope, envelope
+from stream_agg.rule.rule import Rule, rule_of, steepest, unseen_rule
+from stream_agg.rule.solution import DECIMALS, TOLERANCE, Solution
+from stream_agg.rule.support import Levels, Profile, Support
+from stream_agg.spec import SessionSpec
+
+AUTO_GAMMA_DOUBLINGS = 6
+"""`gamma: "auto"` stops at 64 times the largest slope: past that, prices are the sign of almost infeasible rows."""
+
+AUTO_GAMMA_EXCESS = 1.1
+"""Where calibration is infeasible, no gamma is exact; then it is large enough when the worst rho violates calibration by
+no more than this times the least violation there is."""
+
+AUTO_EPSILON = 1.5
+"""`epsilon: "auto"` is this times the smallest feasible one. At the smallest, hard prices have no bound (`benchmarks/
+smallest_epsilon.py` prints the largest against the margin); by half as much again they have settled, and the guarantee
+is still about forecasts that err little more than they must."""
+
+MOST_STEPS = 200
+
+
+class Solver:
+    """The rule of one stream, solved from where the last solve ended. It depends on the counts alone, not on that.
+
+    `counted` gives the profiles seen so far; it is asked once, and again after a failure. From then on, `count`.
+    """
+
+    def __init__(self, spec: SessionSpec, counted: Callable[[], Support]) -> None:
+        self._spec, self._counted = spec, counted
+        self._cost = envelope(tuple(spec.actions.values()))
+        self._ascent: Ascent | None = None
+        self._waiting: list[Profile] = []
+        self._found: Solution | None = None
+
+    def count(self, profile: Profile) -> None:
+        """One more round with that profile."""
+        if self._ascent is not None:
+            self._waiting.append(profile)
+
+    def holds(self, rule: Rule) -> bool:
+        """Whether the prices of a rule of this solver are still optimal, by its own terms. Raises what `rule` raises."""
+        if self._ascent is None:
+            return False
+        ascent = self._solved(rule.gamma, rule.epsilon)
+        if ascent is None:
+            return False
+        moved = np.abs(ascent.prices() - rule.flat[:-1]).max()
+        return bool(moved <= 10.0 ** (1 - DECIMALS) * self._cost.unit)
+
+    def rule(self, gamma: float, epsilon: float, epsilon_min: float) -> Rule:
+        """The rule at these terms. `InfeasibleError` where hard rows contradict, `SolveError` past the spec's limit."""
+        try:
+            ascent = self._solved(gamma, epsilon)
+            self._found = ascent.solution() if ascent else program.robust(self._counted(), self._cost, gamma, epsilon)
+        except Broken:
+            self._ascent = None
+            self._found = program.robust(self._counted(), self._cost, gamma, epsilon)
+        return rule_of(self._spec, gamma, epsilon, epsilon_min, self._found)
+
+    def settle(self) -> Rule:
+        """The rule with its terms chosen anew where the spec leaves them open.
+
+        `gamma: "auto"` starts from max_a |u(a,1) - u(a,0)| and doubles until calibration binds: the penalty is exact or,
+        where rows contradict each other, the worst rho violates them hardly more than any must.
+        """
+        spec, support = self._spec, self._counted()
+        epsilon_min = smallest_epsilon(support)
+        epsilon = epsilon_of(spec, epsilon_min)
+        feasible = epsilon_min <= epsilon + TOLERANCE
+        if spec.gamma != "auto":
+            if spec.gamma == math.inf and not feasible:
+                raise InfeasibleError(epsilon, epsilon_min)
+            return self.rule(spec.gamma, epsilon, epsilon_min)
+        least = 0.0 if feasible else least_violation(support, epsilon)
+        gamma = steepest(spec)
+        rule = self.rule(gamma, epsilon, epsilon_min)
+        for _ in range(AUTO_GAMMA_DOUBLINGS):
+            if rule.exact or 0.0 < rule.violation <= AUTO_GAMMA_EXCESS * least:
+                break
+            gamma *= 2
+            rule = self.rule(gamma, epsilon, epsilon_min)
+        return rule
+
+    @property
+    def found(self) -> Solution:
+        """The solution behind the last rule made."""
+        assert self._found is not None  # noqa: S101 - a rule was made
+        return self._found
+
+    def _solved(self, gamma: float, epsilon: float) -> Ascent | None:
+        """The ascent at its optimum; None where it broke even from a fresh start."""
+        for _ in range(2):
+            fresh = self._ascent is None
+            ascent = self._ascent or Ascent.of(self._alphabets, self._cost, gamma, epsilon, self._counted())
+            try:
+                ascent.count(self._waiting)
+                self._waiting.clear()
+                ascent.terms(gamma, epsilon)
+                self._ascent = None  # unless it ends well
+                ascent.solve(self._spec.solve_limit_s)
+            except Unbounded:
+                raise InfeasibleError(epsilon, smallest_epsilon(self._counted())) from None
+            except Broken:
+                if fresh:
+                    return None
+                continue
+            self._ascent = ascent
+            return ascent
+        return None
+
+    @property
+    def _alphabets(self) -> list[tuple[float, ...]]:
+        return [a.levels for a in self._spec.experts.values()]
+
+
+def solve(spec: SessionSpec, counts: Mapping[Levels, float]) -> Rule:
+    """The robust rule of counted profiles (Algorithm 1's program, eq. penalized_SP, by its dual).
+
+    `counts`: profile of levels in the spec's order of experts (None: silent) -> how often it was seen.
+    `InfeasibleError` where gamma is inf and no rho is calibrated within epsilon; `EventError` for a profile that does
+    not fit; `SolveError` when the solver stops.
+    """
+    return solve_support(spec, Support.of(spec.experts.values(), count_indexed(spec, counts)))
+
+
+def solve_support(spec: SessionSpec, support: Support) -> Rule:
+    """`solve` for profiles that are counted and sorted already."""
+    if not len(support.counts):
+        return unseen_rule(spec)
+    whole, factor = support.in_whole_rounds()
+    rule = Solver(spec, lambda: whole).settle()
+    return rule if factor == 1.0 else replace(rule, rounds=support.total)
+
+
+def count_indexed(spec: SessionSpec, counts: Mapping[Levels, float]) -> dict[Profile, float]:
+    """Counts by level indices; profiles that fall on the same levels are added up."""
+    indexed: dict[Profile, float] = {}
+    for levels, count in counts.items():
+        if not 0 <= count < math.inf:
+            raise ValueError(f"the count of {levels} is {count!r}: expected a number of at least 0")
+        e = spec.index(levels)
+        indexed[e] = indexed.get(e, 0) + count
+    return indexed
+
+
+def epsilon_of(spec: SessionSpec, epsilon_min: float) -> float:
+    """The spec's epsilon, as a number."""
+    return AUTO_EPSILON * epsilon_min if spec.epsilon == "auto" else spec.epsilon
+
+
+def smallest_epsilon(support: Support) -> float:
+    """The smallest epsilon for which some rho is calibrated within it at every row; 0 without rows.
+
+    Newton's method on the least violation, which falls convexly in epsilon at the rate sum N |lambda|: exact after a
+    few warm solves, and from below it never overshoots. HiGHS answers where the ascent breaks.
+    """
+    support, _ = support.in_whole_rounds()
+    epsilon = support.half_spread()
+    try:
+        ascent = _violation(support, epsilon)
+        for _ in range(MOST_STEPS):
+            ascent.terms(1.0, epsilon)
+            ascent.solve()
+            found = ascent.solution()
+            if found.lower <= TOLERANCE * max(1.0, found.rounds):
+                return 0.0 if epsilon < TOLERANCE else round(epsilon, DECIMALS)
+            epsilon += found.lower / float(np.abs(found.duals) @ found.mass)
+    except Broken:
+        return program.smallest_epsilon(support)
+    raise SolveError("Newton's method for the smallest epsilon did not end")
+
+
+def least_violation(support: Support, epsilon: float) -> float:
+    """min_rho of sum_{i,z} max(0, |residual| - epsilon N_{i,z}), per round."""
+    try:
+        ascent = _violation(support, epsilon)
+        ascent.solve()
+        return max(ascent.solution().lower, 0.0) / support.total
+    except Broken:
+        return program.worst_case(support, np.zeros(len(support.counts)), 1.0, epsilon)[0] / support.total
+
+
+def _violation(support: Support, epsilon: float) -> Ascent:
+    """The program whose only cost is violation."""
+    alphabets = [z.tolist() for z in np.split(support.levels, support.offsets[1:-1])]
+    return Ascent.of(alphabets, Envelope((0,), (0.0,), (0.0, 1.0), 0.0), 1.0, epsilon, support)
