@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 import stream_agg as sa
@@ -116,6 +116,8 @@ def test_any_penalty_is_at_most_the_calibration_error_above_hard_constraints(
 
 
 @given(cases(), st.sampled_from([0.1, 1.0, 5.0]))
+@example(case=Case([(-1.0, 1.0)], {(0.9,): 1}, {(0.1,): 1}, 1), gamma=2.0)  # random ones come nowhere near the bound
+@example(case=Case([(0.0, 0.0)], {(0.1, 0.9): 1}, {(0.5, 0.5): 1}, 2), gamma=5.0)
 @some
 def test_nearby_distributions_have_nearby_values(make_spec: Any, paper: Any, case: Case, gamma: float) -> None:
     """Lemma "lipschitz": (U + n gamma) times the distance in the 1-norm bounds the difference of penalised values, of
