@@ -1,4 +1,4 @@
-"""The paper's benchmarks: its propositions as properties, and definitions enumerated on tiny cases."""
+"""The paper's benchmarks: definitions enumerated on tiny cases. Its propositions are in test_theorems."""
 
 from __future__ import annotations
 
@@ -16,75 +16,6 @@ import stream_agg as sa
 
 Levels = tuple[float | None, ...]
 PAYOFFS = [(1.0, 0.0), (0.6, 0.6), (0.0, 1.5)]
-
-
-def table(rng: random.Random) -> list[tuple[float, float]]:
-    return [(rng.uniform(-2, 2), rng.uniform(-2, 2)) for _ in range(rng.randint(1, 4))]
-
-
-def calibrated(rng: random.Random, epsilon: float) -> tuple[list[list[float]], dict[Levels, tuple[float, float]]]:
-    """Levels and outcomes: every expert cuts a sequence of states its own way, and reports the frequency within each
-    part but for an error of at most epsilon."""
-    states = [rng.random() < rng.choice([0.2, 0.5, 0.9]) for _ in range(rng.randint(20, 200))]
-    reports = []
-    for _ in range(rng.randint(1, 4)):
-        parts = [rng.randrange(rng.randint(1, 4)) for _ in states]
-        level: dict[int, float] = {}
-        for part in sorted(set(parts)):
-            inside = [s for s, p in zip(states, parts, strict=True) if p == part]
-            level[part] = min(max(sum(inside) / len(inside) + rng.uniform(-epsilon, epsilon), 0.0), 1.0)
-        reports.append([level[part] for part in parts])
-    outcomes: dict[Levels, tuple[float, float]] = {}
-    for e, state in zip(zip(*reports, strict=True), states, strict=True):
-        n0, n1 = outcomes.get(e, (0, 0))
-        outcomes[e] = (n0 + (not state), n1 + state)
-    return [sorted(set(r)) for r in reports], outcomes
-
-
-@pytest.mark.parametrize("seed", range(40))
-def test_robust_is_no_worse_than_hindsight_but_for_the_calibration_error(make_spec: Any, seed: int) -> None:
-    """Proposition 2: RMM >= OIH - 4 epsilon U T."""
-    rng = random.Random(seed)
-    epsilon = [0.0, 0.01, 0.05][seed % 3]
-    levels, outcomes = calibrated(rng, epsilon)
-    payoffs = table(rng)
-    spec = make_spec(levels, payoffs, epsilon=epsilon)
-    counts = {e: n0 + n1 for e, (n0, n1) in outcomes.items()}
-    b = sa.benchmarks(spec, counts, outcomes)
-    largest, rounds = max(abs(u) for pair in payoffs for u in pair), sum(counts.values())
-    assert b.epsilon_min <= epsilon + 1e-9
-    assert b.robust is not None
-    assert b.optimal_in_hindsight is not None
-    assert b.contextual is not None
-    assert b.robust >= b.optimal_in_hindsight - 4 * epsilon * largest * rounds - 1e-6
-    assert b.contextual >= b.optimal_in_hindsight - 1e-9
-    assert b.contextual >= b.robust - 1e-6  # the true frequencies are one of the rhos that robust guards against
-
-
-@pytest.mark.parametrize("seed", range(40))
-def test_robust_is_no_better_than_knowing_the_world(make_spec: Any, seed: int) -> None:
-    """Proposition 3: RMM <= Bay where signals are independent given the state."""
-    rng = random.Random(seed)
-    q, rounds = rng.uniform(0.1, 0.9), 1000.0
-    signals = [[dirichlet(rng, size) for _ in (0, 1)] for size in [rng.randint(2, 3) for _ in range(rng.randint(1, 3))]]
-    forecasts = [[q * b / (q * b + (1 - q) * a) for a, b in zip(*pi, strict=True)] for pi in signals]
-    payoffs = table(rng)
-    counts, bay = {}, 0.0
-    for s in product(*[range(len(z)) for z in forecasts]):
-        in0 = (1 - q) * math.prod(pi[0][x] for pi, x in zip(signals, s, strict=True))
-        in1 = q * math.prod(pi[1][x] for pi, x in zip(signals, s, strict=True))
-        counts[tuple(z[x] for z, x in zip(forecasts, s, strict=True))] = rounds * (in0 + in1)
-        bay += rounds * max(in0 * u0 + in1 * u1 for u0, u1 in payoffs)
-    b = sa.benchmarks(make_spec(forecasts, payoffs), counts, prior=q)
-    assert b.bayesian == pytest.approx(bay, rel=1e-9)
-    assert b.epsilon_min == 0.0
-    assert b.robust is not None
-    assert b.robust <= bay + 1e-6
-
-
-def dirichlet(rng: random.Random, size: int) -> list[float]:
-    draws = [rng.uniform(0.05, 1.0) for _ in range(size)]
-    return [x / sum(draws) for x in draws]
 
 
 @pytest.mark.parametrize("seed", range(20))
