@@ -119,22 +119,20 @@ def rows(runs: Sequence[Row]) -> list[Row]:
 
 
 def draw(figure: Any, found: Mapping[str, Any]) -> None:
-    """Left the orderings' regrets in T, right those of the shuffled profiles, a colour a schedule; logarithmic axes."""
-    panels = figure.subplots(1, 2, sharey=True)
-    runs = found["runs"]
-    for name in dict.fromkeys(_name(run) for run in runs):
-        mine = [run for run in runs if _name(run) == name]
+    """Regret over T/6 in T, left the worse of the two orderings, right the worst shuffle; a colour a schedule."""
+    ordered, shuffled = figure.subplots(1, 2)
+    for i, name in enumerate(dict.fromkeys(_name(run) for run in found["runs"])):
+        mine = [run for run in found["runs"] if _name(run) == name]
         t = [run["rounds"] for run in mine]
-        panels[0].plot(t, [max(run[e] for e in ENDINGS) for run in mine], marker="o", label=name)
-        panels[1].plot(t, [max(run["shuffled"]) for run in mine], marker="o", label=name)
-    t = sorted({run["rounds"] for run in runs})
-    for panel, title in zip(
-        panels, ("in blocks: the worse of two orderings", "shuffled: the worst of all"), strict=True
-    ):
-        panel.plot(t, [x / 6 for x in t], "k--", label="T/6")
-        panel.set(xscale="log", yscale="log", xlabel="T", title=title)
-        panel.legend(fontsize="small")
-    panels[0].set_ylabel("robust regret")
+        look = {"marker": "osD^v"[i % 5], "markersize": 13 - 2 * i, "fillstyle": "none", "label": name}  # some coincide
+        ordered.plot(t, [max(run[ending] for ending in ENDINGS) / run["sixth"] for run in mine], **look)
+        shuffled.plot(t, [max(run["shuffled"]) / run["sixth"] for run in mine], **look)
+    for panel, title in ((ordered, "in blocks: the worse ordering"), (shuffled, "shuffled: the worst of all")):
+        panel.axhline(1.0, color="k", linestyle="--", label="T/6")
+        panel.set(xscale="log", xlabel="T", title=title)
+        panel.legend()
+    ordered.set(ylim=(0, None), ylabel="robust regret, as a share of T/6")
+    shuffled.set(yscale="log")
 
 
 def main() -> int:

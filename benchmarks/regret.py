@@ -223,9 +223,7 @@ def draw(figure: Any, found: Mapping[str, Any]) -> None:
                 label=label,
             )
         panel.plot(t, world["bound"], "k--", label="bound of the theorem")
-        panel.plot(
-            t, 2 * world["largest_payoff"] * t, color="k", linewidth=0.8, label="2 U T, the most there is to lose"
-        )
+        panel.plot(t, 2 * world["largest_payoff"] * t, color="k", linewidth=0.8, label="2 U T")
         panel.plot(t, np.sqrt(t), color="grey", linestyle=":", label=r"$\sqrt{T}$")
         panel.set(xscale="log", yscale="log", xlabel="T", title=f"{world['world']}, {world['profiles']} profiles")
         panel.legend(fontsize="small", loc="upper center", bbox_to_anchor=(0.5, -0.13), ncols=2)
