@@ -7,13 +7,60 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 SCRIPTS = Path(__file__).parent.parent / "benchmarks"
 
 
+def run(script: str, *args: str, code: int = 0) -> str:
+    """What the script printed."""
+    command = [sys.executable, str(SCRIPTS / script), *args]
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    assert (ended.returncode, ended.stderr) == (code, "")
+    return ended.stdout
+
+
 def test_smallest_epsilon(made_up: Path) -> None:
-    args = [sys.executable, str(SCRIPTS / "smallest_epsilon.py"), str(made_up), "--rows", "100", "--json"]
-    ended = subprocess.run(args, capture_output=True, text=True, timeout=60)
-    assert ended.returncode == 0, ended.stderr
-    first, whole = map(json.loads, ended.stdout.splitlines())
+    first, whole = map(json.loads, run("smallest_epsilon.py", str(made_up), "--rows", "100", "--json").splitlines())
     assert (first["rows"], whole["rows"], whole["silent"]) == (100, 1500, True)
     assert 0 < whole["smallest_epsilon"] < 0.5
+
+
+def test_regret() -> None:
+    found = json.loads(run("regret.py", "--smoke", "--json"))
+    example, correlated = found["worlds"]
+    assert example["value"] == pytest.approx(23 / 14)  # the paper's own figure
+    assert (example["profiles"], correlated["profiles"]) == (4, 64)
+    u, gamma, n = example["largest_payoff"], example["gamma"], 2
+    assert example["bound"][0] == pytest.approx((4 * u + 4 * n * gamma) * (3 * 100) ** 0.5 + 2 * u + 2 * n * gamma)
+    assert all(found["claims"].values())
+    for world in found["worlds"]:
+        assert world["rounds"] == [100, 316, 1000]
+        for kind in ("expected", "played", "reported"):
+            assert len(world["regret"][kind]) == found["seeds"] == 3
+            assert all(r < b for seed in world["regret"][kind] for r, b in zip(seed, world["bound"], strict=True))
+        assert min(map(min, world["regret"]["expected"])) > 0  # the first rule is not the best one, and none is better
+        assert world["growth"]["expected"]["mean"]["slope"] <= 0.55
+
+
+def test_necessity() -> None:
+    found = json.loads(run("necessity.py", "--smoke", "--json"))
+    assert all(found["claims"].values())
+    assert {tried["rounds"] for tried in found["runs"]} == {30, 300}
+    for tried in found["runs"]:
+        assert max(tried["low"], tried["high"]) >= tried["rounds"] / 6 - 1e-6
+        assert max(tried["shuffled"]) < tried["rounds"] / 6
+
+
+def test_a_claim_that_fails_says_so() -> None:
+    printed = run("necessity.py", "--smoke", "--gamma", "1", "--schedule", '{"growth": 0.5}', code=1)
+    assert "FAILS  growth 0.5: shuffled" in printed  # too small a penalty: the rule never leaves the fence
+    assert "holds  growth 0.5: one of the orderings" in printed
+
+
+def test_pictures(tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib", reason="pictures need the extra `bench`")
+    for script, *args in (("regret.py",), ("necessity.py", "--schedule", '{"growth": 0.5}')):
+        picture = tmp_path / f"{script}.png"
+        run(script, "--smoke", "--plot", str(picture), *args)
+        assert picture.read_bytes().startswith(b"\x89PNG")
