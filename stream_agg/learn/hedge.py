@@ -86,7 +86,8 @@ class Hedge:
     def bound(self, states: Iterable[int], delay_cost: float) -> float:
         """The bound of Cont less the expected payoff: `states` known per profile, and the sum of their delay costs."""
         known = [n for n in states if n]
-        return min(self.span * sum(map(self._undelayed, known)) + delay_cost, self.span * sum(known))
+        proven = math.fsum(map(self._undelayed, known))  # exact: profiles have no order
+        return min(self.span * proven + delay_cost, self.span * sum(known))
 
     def _undelayed(self, n: int) -> float:
         """For one profile, in units of R."""
