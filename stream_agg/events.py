@@ -238,14 +238,14 @@ class RobustPart:
 
     `value`, `worst_case` and their penalties are per round, `regret` and `bound` are sums. `value` contains
     `value_penalty` and `worst_case` contains `penalty`, gamma times the calibration violation of its worst rho: what
-    is left without it is a payoff.
+    is left without it is a payoff. `bound` is None where the theorem is not about the policy: for learners.
     """
 
     round: int
     value: float
     worst_case: float
     regret: float
-    bound: float
+    bound: float | None
     penalty: float
     value_penalty: float
     exact: bool

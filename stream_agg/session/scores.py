@@ -72,13 +72,13 @@ def no_rounds(rule: Rule) -> RobustPart:
     return RobustPart(0, rule.value, rule.value, 0.0, 0.0, 0.0, 0.0, rule.exact, gamma, 0.0)
 
 
-def robust_bound(spec: SessionSpec, rounds: int, gamma: float) -> float:
+def robust_bound(spec: SessionSpec, rounds: int, gamma: float) -> float | None:
     """Theorem "online_regret" with the constants of its proof, or 2 U T where that is less (always, for large m):
-    (4U + 4 n gamma) sqrt((m-1) T) + 2U + 2 n gamma + 2 n gamma epsilon T. The theorem is about policy `robust`: for
-    another, 2 U T, which no play exceeds."""
+    (4U + 4 n gamma) sqrt((m-1) T) + 2U + 2 n gamma + 2 n gamma epsilon T. None for a learner: the theorem is about
+    Algorithm 1."""
     n, u = len(spec.experts), largest_payoff(spec)
     if spec.policy != "robust":
-        return 2 * u * rounds
+        return None
     silence = spec.missing == "allow"
     m = math.prod(float(len(a.levels) + silence) for a in spec.experts.values())
     ng = n * gamma
