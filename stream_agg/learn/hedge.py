@@ -13,16 +13,18 @@ lose in every round. Without a horizon, rate_k = sqrt(log d / k) / U.
 
 Bound, for all states and all delays, of Cont less the expected payoff. For rates that never grow, and no delay:
 
-    log d / rate_n + (R^2/8) sum_k rate_k        (Cesa-Bianchi and Lugosi 2006, section 2.8; Bubeck 2011, theorem 2.4)
+    log d / rate_n + (R^2/8) sum_k rate_k                       (as in Cesa-Bianchi and Lugosi 2006, section 2.3)
 
 since P_k(r) = (1/r) log mean_a exp(r G_k(a)) grows with r, is at least max G_k - log d / r, and by Hoeffding's lemma
 x.g_k >= P_k(rate_k) - P_{k-1}(rate_k) - rate_k R^2/8; sum over k. That is R sqrt(n log d) without a horizon, so
-R sqrt(m T log d) in all at most. Delay adds sum_k (y_k - x_k).g_k, with y_k = softmax(rate_k G_{k-1}). Go from x_k to
-y_k by one arrival j = c+1..k-1 at a time: exponents move by v = rate_{j+1} g_j - (rate_j - rate_{j+1}) G_{j-1}, and
-softmax(s + v).g - softmax(s).g is a mean of covariances of v and g, at most range(v) R/4. A fixed rate has
-range(v) <= rate R. The falling one has rate_j - rate_{j+1} <= rate_{j+1} / (2j) and range(G_{j-1}) <= (j-1) R, so
-range(v) <= (3/2) rate_{j+1} R, and the steps of a round add up to at most (3/2) R sqrt(log d) (sqrt(k) - sqrt(c+1)).
-No round costs more than R. States that never come cost nothing.
+R sqrt(m T log d) in all at most; with one, the n of every profile are put in, beyond T as well.
+
+Delay adds sum_k (y_k - x_k).g_k, with y_k = softmax(rate_k G_{k-1}). Go from x_k to y_k by one arrival j = c+1..k-1 at
+a time: exponents move by v = rate_{j+1} g_j - (rate_j - rate_{j+1}) G_{j-1}, and softmax(s + v).g - softmax(s).g is a
+mean of covariances of v and g, at most range(v) R/4. A fixed rate has range(v) <= rate R. The falling one has rate_j -
+rate_{j+1} <= rate_{j+1} / (2j) and range(G_{j-1}) <= (j-1) R, so range(v) <= (3/2) rate_{j+1} R, and the steps of a
+round add up to at most (3/2) R sqrt(log d) (sqrt(k) - sqrt(c+1)). No round costs more than R. States that never come
+cost nothing.
 
 With at most D states of a profile between a decision and its own, that is (1 + 1.5 D) R sqrt(n log d) or so. A rate
 tuned to the delay would give order sqrt((n + total delay) log d) (Weinberger and Ordentlich 2002; Joulani, Gyorgy and
