@@ -164,7 +164,11 @@ class State:
 
 @dataclass(frozen=True, slots=True)
 class RuleStamp:
-    """Which rule an action was decided by. `gap` per round: no rule is better by more (None: no finite proof)."""
+    """The robust rule in force at a decision, and what it was decided by if the policy is `robust`.
+
+    `gap` per round: no rule is better by more. None where there is no finite proof, and for every other policy: the
+    action is not this rule's.
+    """
 
     version: int
     round: int
@@ -237,7 +241,7 @@ class RobustPart:
 
     `value`, `worst_case` and their penalties are per round, `regret` and `bound` are sums. `value` contains
     `value_penalty` and `worst_case` contains `penalty`, gamma times the calibration violation of its worst rho: what
-    is left without it is a payoff.
+    is left without it is a payoff. `bound` is None where the theorem is not about the policy: for learners.
     """
 
     round: int
@@ -256,8 +260,8 @@ class RobustPart:
 class RealizedPart:
     """What came back so far. Payoffs and regrets are sums over the `states` known rounds.
 
-    `payoff` is that of the drawn actions, `expected_payoff` that of the mixed ones. Where only payoffs are fed back,
-    the benchmarks that need states are None.
+    `payoff` is that of the drawn actions, `expected_payoff` that of the mixed ones; `contextual_regret` is `contextual`
+    - `payoff`. Where only payoffs are fed back, the benchmarks that need states are None.
     """
 
     states: int
@@ -267,7 +271,9 @@ class RealizedPart:
     contextual: float | None
     contextual_regret: float | None
     bound: float | None
-    """Of the contextual regret; None where the policy in force proves none."""
+    """What `contextual` - `expected_payoff` cannot exceed, whatever the states and their delays; None where the policy
+    proves nothing. `contextual_regret`, of the drawn actions, differs from that by the luck of the draws: by more than
+    R sqrt(states * log(1/p) / 2) with a chance of p at most, for payoffs that span R within a state."""
 
 
 @dataclass(frozen=True, slots=True)

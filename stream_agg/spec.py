@@ -24,8 +24,9 @@ ON_LEVEL = 1e-9
 """A report this close to a level is that level; a report this close to a midpoint is a tie and goes down. Ties are
 meant in decimals: 0.65 lies half-way between 0.6 and 0.7 although the nearest doubles do not say so."""
 
-Policy = Literal["robust"]
-POLICIES_TO_COME = ("hedge", "exp3", "hybrid")
+Policy = Literal["robust", "hedge", "exp3"]
+LEARNS_FROM = {"hedge": "state", "exp3": "payoff"}
+"""The feedback without which a policy is nothing; `robust` goes with any."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +78,8 @@ class SessionSpec:
     than `solve_limit_s` nominal seconds is given up and the old rule stays. `half_life`: every so many rounds, all counts
     are halved; the rule then follows a world that changes, and the regret bound, which needs one that does not, is void.
     `state_deadline`: a state later than that after its forecast is too late. `window`: how many decisions of the session
-    are remembered for their state and against repeated ids.
+    are remembered for their state and against repeated ids. `policy` is `exp3` by default where
+    payoffs are fed back; `horizon` is the number of rounds that learners set their rates for.
     """
 
     session: str
@@ -162,7 +164,9 @@ class SessionSpec:
 
     def changes_refused(self, new: SessionSpec) -> list[str]:
         """Fields in which `new` differs although a running session cannot change them."""
-        may_change = {"gamma", "epsilon", "schedule", "solve_limit_s", "horizon"}
+        may_change = {"gamma", "epsilon", "schedule", "solve_limit_s"}
+        if self.policy == "robust":  # the learners' rates, and what is proven of them, hang on the horizon
+            may_change.add("horizon")
         refused = [f.name for f in fields(self) if getattr(self, f.name) != getattr(new, f.name)]
         for name in ("experts", "actions"):  # their order is that of profiles, and of the actions stored by number
             if tuple(getattr(self, name)) != tuple(getattr(new, name)) and name not in refused:
@@ -201,6 +205,10 @@ class _Parser:
         for name, read in readers.items():
             if name in self.value and not (name == "policy" and self.value[name] is None):
                 given[name] = read(self.value[name])
+        feedback = given.get("feedback", "none")
+        policy = given.setdefault("policy", "exp3" if feedback == "payoff" else "robust")
+        if feedback is not None and LEARNS_FROM.get(policy, feedback) != feedback:
+            self._fault(f'policy: {policy!r} learns from "feedback": "{LEARNS_FROM[policy]}", not "{feedback}"')
         if self.faults:
             raise SpecError(self.faults)
         return SessionSpec(**given)
@@ -265,9 +273,9 @@ class _Parser:
         return value if value in words else self._fault(f"{name}: expected one of {', '.join(words)}")
 
     def _policy(self, value: Any) -> Any:
-        if value in POLICIES_TO_COME:
-            return self._fault(f'policy: {value!r} is not in this version; write "policy": "robust"')
-        return self._word("policy", value, "robust")
+        if value == "hybrid":
+            return self._fault('policy: \'hybrid\' is not in this version; write "policy": "robust"')
+        return self._word("policy", value, "robust", *LEARNS_FROM)
 
     def _whole(self, name: str, value: Any, least: int | None) -> Any:
         whole = isinstance(value, int) and not isinstance(value, bool) and abs(value) < 2**63

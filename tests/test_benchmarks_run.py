@@ -6,6 +6,7 @@ import json
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -64,3 +65,24 @@ def test_pictures(tmp_path: Path) -> None:
         picture = tmp_path / f"{script}.png"
         run(script, "--smoke", "--plot", str(picture), *args)
         assert picture.read_bytes().startswith(b"\x89PNG")
+
+
+def test_hedge() -> None:
+    found = json.loads(run("hedge.py", "--smoke", "--json"))
+    assert found["below"] is True
+    rows = {tuple(r[name] for name in ("driver", "states", "rate", "delay", "rounds")): r for r in found["rows"]}
+    assert len(rows) == len(found["rows"]) == 36
+    for (driver, *case, rounds), row in rows.items():
+        assert [(c["seed"], c["below"], c["regret"] <= c["bound"]) for c in row["checks"]] == [
+            (0, True, True),
+            (1, True, True),
+        ]
+        assert all(0 < c["known"] <= rounds for c in row["checks"])
+        if driver == "session":  # the engine's own words are those of the bare learner
+            same_figures(row["checks"], rows["direct", *case, rounds]["checks"])
+
+
+def same_figures(some: list[dict[str, Any]], others: list[dict[str, Any]]) -> None:
+    for a, b in zip(some, others, strict=True):
+        assert a["known"] == b["known"]
+        assert abs(a["regret"] - b["regret"]) + abs(a["bound"] - b["bound"]) < 1e-9

@@ -142,14 +142,31 @@ def test_an_empty_object_lacks_what_has_no_default() -> None:
     assert [f.split(":")[0] for f in faults({})] == ["session", "experts", "actions"]
 
 
-@pytest.mark.parametrize("policy", ["hedge", "exp3", "hybrid"])
-def test_policies_to_come_are_refused_with_the_remedy(policy: str) -> None:
-    (fault,) = faults({**LEAST, "policy": policy})
-    assert fault == f'policy: {policy!r} is not in this version; write "policy": "robust"'
+@pytest.mark.parametrize("feedback", ["none", "state", "payoff"])
+def test_a_policy_to_come_is_refused_with_the_remedy(feedback: str) -> None:
+    (fault,) = faults({**LEAST, "policy": "hybrid", "feedback": feedback})
+    assert fault == 'policy: \'hybrid\' is not in this version; write "policy": "robust"'
+
+
+@pytest.mark.parametrize(("policy", "needed"), [("hedge", "state"), ("exp3", "payoff")])
+def test_a_learner_needs_its_feedback(policy: str, needed: str) -> None:
+    assert SessionSpec.from_dict({**LEAST, "policy": policy, "feedback": needed}).policy == policy
+    for feedback in {"none", "state", "payoff"} - {needed}:
+        (fault,) = faults({**LEAST, "policy": policy, "feedback": feedback})
+        assert fault == f'policy: {policy!r} learns from "feedback": "{needed}", not "{feedback}"'
+    assert faults({**LEAST, "policy": policy}) == (
+        f'policy: {policy!r} learns from "feedback": "{needed}", not "none"',
+    )
+    assert faults({**LEAST, "policy": policy, "feedback": "all"}) == ("feedback: expected one of none, state, payoff",)
 
 
 @pytest.mark.parametrize("feedback", ["none", "state", "payoff"])
-def test_defaults(feedback: str) -> None:
+def test_the_robust_rule_goes_with_every_feedback(feedback: str) -> None:
+    assert SessionSpec.from_dict({**LEAST, "policy": "robust", "feedback": feedback}).policy == "robust"
+
+
+@pytest.mark.parametrize(("feedback", "policy"), [("none", "robust"), ("state", "robust"), ("payoff", "exp3")])
+def test_defaults(feedback: str, policy: str) -> None:
     spec = SessionSpec.from_dict({**LEAST, "feedback": feedback})
     assert spec == SessionSpec(
         session="paris-rain",
@@ -159,7 +176,7 @@ def test_defaults(feedback: str) -> None:
         },
         actions={"stay": (1.0, 0.0), "prepare": (0.0, 3.0)},
         feedback=feedback,  # type: ignore[arg-type]
-        policy="robust",
+        policy=policy,  # type: ignore[arg-type]
         gamma="auto",
         epsilon=0.0,
         schedule=Schedule("certified", 0.1),
@@ -228,8 +245,11 @@ required = {
 
 
 @settings(deadline=None, derandomize=True, max_examples=100)
-@given(st.fixed_dictionaries(required, optional=optional))
-def test_a_spec_survives_its_own_json(value: dict[str, Any]) -> None:
+@given(st.fixed_dictionaries(required, optional=optional), st.booleans())
+def test_a_spec_survives_its_own_json(value: dict[str, Any], learns: bool) -> None:
+    learner = {"state": "hedge", "payoff": "exp3"}.get(value.get("feedback", "none"))
+    if learns and learner:
+        value = {**value, "policy": learner}
     spec = SessionSpec.from_dict(value)
     again = SessionSpec.from_dict(spec.to_dict())
     assert again == spec
@@ -313,6 +333,8 @@ def test_what_a_running_session_may_change() -> None:
     spec = SessionSpec.from_dict(LEAST)
     free: dict[str, Any] = {"gamma": 2.0, "epsilon": 0.1, "schedule": Schedule("every", 3), "horizon": 50}
     assert spec.changes_refused(replace(spec, **free)) == []
+    learner = replace(spec, feedback="state", policy="hedge")  # its bound is that of one rate
+    assert learner.changes_refused(replace(learner, **free)) == ["horizon"]
     fixed: dict[str, Any] = {
         "session": "other",
         "experts": {"ecmwf": spec.experts["ecmwf"]},

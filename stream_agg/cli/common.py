@@ -119,7 +119,7 @@ def regret_table(reports: Sequence[Mapping[str, Any]]) -> str:
                 f"{report['round']:,}",
                 f"{robust['regret']:,.2f}",
                 f"{robust['regret'] / rounds:.4f}",
-                f"{robust['bound']:,.0f}",
+                "-" if robust["bound"] is None else f"{robust['bound']:,.0f}",
                 f"{real['states']:,}",
                 _number(real["payoff"]),
                 _number(real["optimal_in_hindsight"]),

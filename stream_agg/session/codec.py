@@ -2,6 +2,7 @@
 
 state      spec, counters, rule, certificate, robust, drift
 profiles   "0.3 0.25 -" -> [seen, sum of x.u0, sum of x.(u1-u0), states 0, states 1]
+           and for exp3, once it learned: updates, [[action, estimated loss], ...]
 events     event id -> the decision that waits for its state, or has it
 parked     event id -> a state that came before its forecast
 """
@@ -10,13 +11,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import asdict, astuple, dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import numpy as np
 import orjson
 
 from stream_agg.events import DriftPart, RobustPart
+from stream_agg.learn.exp3 import Estimates
 from stream_agg.rule.certificate import Certificate
 from stream_agg.rule.envelope import envelope
 from stream_agg.rule.rule import Rule
@@ -30,6 +32,7 @@ from stream_agg.spec import SILENT, SessionSpec
 class Decision:
     """What learning will need of a decision: never today's rule, but the mix and action of then.
 
+    `states_known`: how many states of its profile were known then.
     `state` is None until known, then 0 or 1, or -1 for a `payoff` fed back without its state.
     """
 
@@ -38,6 +41,7 @@ class Decision:
     profile: Profile
     mix: tuple[tuple[int, float], ...]
     action: int
+    states_known: int
     state: int | None = None
     payoff: float | None = None
 
@@ -65,6 +69,7 @@ class Counters:
     states: int = 0
     payoff: float = 0.0
     expected_payoff: float = 0.0
+    delay_cost: float = 0.0
     rule_version: int = 0
     proven_round: int = 0
     settled_round: int = 0
@@ -102,12 +107,20 @@ class ProfileText:
 
 def dump_tally(tally: Tally) -> bytes:
     """One profile's accumulators."""
-    return dump(astuple(tally))
+    numbers = [tally.seen, tally.payoff0, tally.slope, tally.states0, tally.states1]
+    if tally.estimates is None:
+        return dump(numbers)
+    return dump([*numbers, tally.estimates.updates, list(tally.estimates.losses.items())])
 
 
 def load_tally(text: bytes) -> Tally:
     """The inverse of `dump_tally`."""
-    return Tally(*orjson.loads(text))
+    numbers = orjson.loads(text)
+    tally, learned = Tally(*numbers[:5]), numbers[5:]
+    if learned:
+        updates, losses = learned
+        tally.estimates = Estimates(updates, dict(losses))
+    return tally
 
 
 def dump_decision(decision: Decision) -> bytes:
@@ -119,6 +132,7 @@ def dump_decision(decision: Decision) -> bytes:
             "profile": decision.profile,
             "mix": decision.mix,
             "action": decision.action,
+            "states_known": decision.states_known,
             "state": decision.state,
             "payoff": decision.payoff,
         }
@@ -129,7 +143,8 @@ def load_decision(text: bytes) -> Decision:
     """The inverse of `dump_decision`."""
     d = orjson.loads(text)
     mix = tuple((action, probability) for action, probability in d["mix"])
-    return Decision(d["round"], d["time_us"], tuple(d["profile"]), mix, d["action"], d["state"], d["payoff"])
+    profile, then = tuple(d["profile"]), d["states_known"]
+    return Decision(d["round"], d["time_us"], profile, mix, d["action"], then, d["state"], d["payoff"])
 
 
 def load_parked(text: bytes) -> Parked:

@@ -51,8 +51,9 @@ NEGLIGIBLE = 2.0**-20
 class Session(Stored):
     """The engine of one session, as the worker runs it.
 
-    A decision is made by the rule in force before its own forecast is counted (Algorithm 1). An event that cannot be
-    applied raises `EventError` and leaves the session as it was, but for the count of duplicates.
+    A decision is made by the spec's policy before its own forecast is counted: from the rule in force (Algorithm 1), or
+    from the feedback that has come back for its profile (Algorithm 2). An event that cannot be applied raises
+    `EventError` and leaves the session as it was, but for the count of duplicates.
     """
 
     def __init__(self, spec: SessionSpec) -> None:
@@ -104,6 +105,7 @@ class Session(Stored):
         if (state.state is None) != (self.spec.feedback == "payoff"):
             wanted = "a payoff" if self.spec.feedback == "payoff" else "a state"
             raise EventError("bad_event", f"feedback is {self.spec.feedback!r}: expected {wanted}")
+        self.policy.check(state)
         known = self.counters
         known.states_seen += 1
         known.state_us = _latest(known.state_us, state.time_us)
@@ -123,7 +125,8 @@ class Session(Stored):
         return reports.regret(self, "close", self._fresh_robust())
 
     def change(self, spec: SessionSpec) -> bool:
-        """Take a new spec: gamma, epsilon, schedule and horizon change from the next round on. False if it is equal.
+        """Take a new spec: gamma, epsilon and schedule change from the next round on (and horizon, which is nothing to
+        policy `robust` and fixed for the others). False if it is equal.
 
         `SpecError` where it changes what a running session cannot.
         """
@@ -154,11 +157,12 @@ class Session(Stored):
 
     def _act(self, forecast: Forecast, profile: Profile) -> Action:
         spec, known = self.spec, self.counters
-        mix = self.rule.mix(profile)
-        chosen = draw(mix, uniform(spec.seed, spec.session, forecast.event))
-        stamp = RuleStamp(known.rule_version, known.proven_round, self._gap())
-        known.round += 1
         tally = self.tallies.setdefault(profile, Tally())
+        mix = self.policy.mix(self.rule, profile, tally)
+        chosen = draw(mix, uniform(spec.seed, spec.session, forecast.event))
+        gap = self._gap() if self.policy.follows_rule else None
+        stamp = RuleStamp(known.rule_version, known.proven_round, gap)
+        known.round += 1
         tally.seen += 1
         for action, probability in mix:
             u0, u1 = self._payoffs[action]
@@ -175,7 +179,8 @@ class Session(Stored):
                 self.touch("state", "drift")
         elif known.round % spec.half_life == 0:
             self._forget()
-        remember(self, forecast.event, Decision(known.round, forecast.time_us, profile, mix, chosen))
+        states = tally.states0 + tally.states1
+        remember(self, forecast.event, Decision(known.round, forecast.time_us, profile, mix, chosen, states))
         self.touch("profiles", self.names.text(profile))
         self.touch("state", "counters")
         return Action(
@@ -208,16 +213,17 @@ class Session(Stored):
         self.open -= 1
         self.touch("events", state.event)
         known.states += 1
+        tally = self.tallies.setdefault(decision.profile, Tally())
         if state.state is None:
             known.payoff += state.payoff or 0.0
         else:
             known.payoff += self._payoffs[decision.action][value]
             for action, probability in decision.mix:
                 known.expected_payoff += probability * self._payoffs[action][value]
-            tally = self.tallies.setdefault(decision.profile, Tally())
             tally.states0 += 1 - value
             tally.states1 += value
-            self.touch("profiles", self.names.text(decision.profile))
+        self.policy.learn(known, tally, decision)
+        self.touch("profiles", self.names.text(decision.profile))
         if known.states < max(known.reported_states + 1, known.reported_states * REPORT_GROWTH):
             return "applied", []
         known.reported_states = known.states
@@ -324,7 +330,7 @@ class Session(Stored):
         """All rounds so far count half as much as before."""
         for e, tally in list(self.tallies.items()):
             tally.seen, tally.payoff0, tally.slope = tally.seen / 2, tally.payoff0 / 2, tally.slope / 2
-            if tally.seen < NEGLIGIBLE and not tally.states0 + tally.states1:
+            if tally.seen < NEGLIGIBLE and not (tally.states0 + tally.states1 or tally.estimates):
                 del self.tallies[e]
             self.touch("profiles", self.names.text(e))
         if self.certificate is not None:

@@ -66,5 +66,5 @@ def _realized(session: Stored) -> RealizedPart:
         optimal_in_hindsight=oih,
         contextual=contextual,
         contextual_regret=contextual - known.payoff,
-        bound=None,  # PRA proves nothing about contextual regret
+        bound=session.policy.bound(known, session.tallies.values()),
     )

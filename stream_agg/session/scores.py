@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from stream_agg.events import ExpertCalibration, RobustPart
+from stream_agg.learn.exp3 import Estimates
 from stream_agg.rule import program
 from stream_agg.rule.benchmarks import best_response, optimal_in_hindsight
 from stream_agg.rule.rule import Rule
@@ -19,13 +20,14 @@ from stream_agg.spec import SILENT, SessionSpec
 @dataclass(slots=True)
 class Tally:
     """One profile's accumulators: `seen` N(e); `payoff0` C(e) = sum of x_t.u0 and `slope` D(e) = sum of x_t.(u1 - u0)
-    over its rounds; `states` the rounds known to have ended in state 0 and 1."""
+    over its rounds; `states` the rounds known to have ended in state 0 and 1; `estimates` what EXP3 learned."""
 
     seen: float = 0
     payoff0: float = 0.0
     slope: float = 0.0
     states0: int = 0
     states1: int = 0
+    estimates: Estimates | None = None
 
 
 def largest_payoff(spec: SessionSpec) -> float:
@@ -72,10 +74,13 @@ def no_rounds(rule: Rule) -> RobustPart:
     return RobustPart(0, rule.value, rule.value, 0.0, 0.0, 0.0, 0.0, rule.exact, gamma, 0.0)
 
 
-def robust_bound(spec: SessionSpec, rounds: int, gamma: float, epsilon: float) -> float:
+def robust_bound(spec: SessionSpec, rounds: int, gamma: float, epsilon: float) -> float | None:
     """Theorem "online_regret" with the constants of its proof, or 2 U T where that is less (always, for large m):
-    (4U + 4 n gamma) sqrt((m-1) T) + 2U + 2 n gamma + 2 n gamma epsilon T."""
+    (4U + 4 n gamma) sqrt((m-1) T) + 2U + 2 n gamma + 2 n gamma epsilon T. None for a learner: the theorem is about
+    Algorithm 1."""
     n, u = len(spec.experts), largest_payoff(spec)
+    if spec.policy != "robust":
+        return None
     silence = spec.missing == "allow"
     m = math.prod(float(len(a.levels) + silence) for a in spec.experts.values())
     ng = n * gamma

@@ -17,6 +17,7 @@ from stream_agg.session import codec
 from stream_agg.session.codec import Counters, Decision, Parked, ProfileText
 from stream_agg.session.drift import Drift
 from stream_agg.session.due import Due
+from stream_agg.session.policies import policy_of
 from stream_agg.session.scores import Tally, no_rounds
 from stream_agg.spec import SessionSpec
 
@@ -28,6 +29,7 @@ class Stored:
 
     def __init__(self, spec: SessionSpec) -> None:
         self.spec = spec
+        self.policy = policy_of(spec)
         self.counters = Counters()
         self.tallies: dict[Profile, Tally] = {}
         self.events: dict[str, Decision] = {}
