@@ -57,6 +57,7 @@ def format_time(time_us: int) -> str:
     return (_EPOCH + time_us * _MICROSECOND).isoformat().replace("+00:00", "Z")
 
 
+@lru_cache(maxsize=256)
 def parse_duration(text: str) -> int:
     """Microseconds of an ISO 8601 duration in weeks, days, hours, minutes, seconds; `ValueError` otherwise.
 

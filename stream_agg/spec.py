@@ -73,13 +73,13 @@ class SessionSpec:
     """What a session is about. Build it with `from_dict`; the fields are trusted afterwards.
 
     `experts`: name -> alphabet, in the order of profiles. `actions`: name -> (payoff in state 0, payoff in state 1).
-    `gamma` is the price of calibration violations per unit (`"auto"`: `rule.solver.Solver.settle`; inf: hard constraints),
-    `epsilon` the calibration error allowed (`"auto"`: half as much again as the forecasts need). A solve that takes more
-    than `solve_limit_s` nominal seconds is given up and the old rule stays. `half_life`: every so many rounds, all counts
-    are halved; the rule then follows a world that changes, and the regret bound, which needs one that does not, is void.
-    `state_deadline`: a state later than that after its forecast is too late. `window`: how many decisions of the session
-    are remembered for their state and against repeated ids. `policy` is `exp3` by default where
-    payoffs are fed back; `horizon` is the number of rounds that learners set their rates for.
+    `gamma` is the price of calibration violations per unit (`"auto"`: `rule.solver.Solver.settle`; inf: hard
+    constraints), `epsilon` the calibration error allowed (`"auto"`: half as much again as the forecasts need). A solve
+    that takes more than `solve_limit_s` nominal seconds is given up and the old rule stays. `half_life`: every so many
+    rounds, all counts are halved; the rule then follows a world that changes, and the regret bound, which needs one
+    that does not, is void. `state_deadline`: a state later than that after its forecast is too late. `window`: how many
+    decisions of the session are remembered for their state and against repeated ids. `policy` is `exp3` by default
+    where payoffs are fed back; `horizon` is the number of rounds that learners set their rates for.
     """
 
     session: str

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -13,6 +15,7 @@ import click
 import orjson
 
 from stream_agg.errors import ConfigError
+from stream_agg.session import warm
 from stream_agg.spec import SessionSpec
 from stream_agg.worker.settings import Settings
 
@@ -21,6 +24,18 @@ class Progress(Protocol):
     """Told how many more rows are done."""
 
     def __call__(self, rows: int) -> None: ...
+
+
+def warm_up() -> None:
+    """Load what solving needs; says so where it has to be compiled first."""
+    say = partial(click.echo, "compiling the solver, once per installation: about half a minute ...", err=True)
+    late = threading.Timer(3.0, say)
+    late.daemon = True
+    late.start()
+    try:
+        warm.warm_up()
+    finally:
+        late.cancel()
 
 
 def settings_of(**flags: Any) -> Settings:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import click
 
-from stream_agg.cli.common import regret_table
+from stream_agg.cli.common import regret_table, warm_up
 from stream_agg.cli.local import deployment
 from stream_agg.replay import demo as feed
 from stream_agg.replay.demo import Seen
@@ -36,6 +36,7 @@ def demo(seconds: float | None, no_browser: bool) -> None:
     """
     seen, live = Seen(), _Live()
     folder = Path(tempfile.mkdtemp(prefix="stream-agg-demo-"))
+    warm_up()
     click.echo("starting a broker, a Redis and a worker on this machine ...")
     with (folder / "worker.log").open("wb") as log, deployment(Settings(), log.fileno()) as settings:
         click.echo(f"brokers {settings.brokers}   redis {settings.redis_url}   worker log {log.name}")

@@ -10,7 +10,16 @@ from pathlib import Path
 import click
 import orjson
 
-from stream_agg.cli.common import file_spec, overrides, progress_bar, read_json, regret_table, settings_of, spec_of
+from stream_agg.cli.common import (
+    file_spec,
+    overrides,
+    progress_bar,
+    read_json,
+    regret_table,
+    settings_of,
+    spec_of,
+    warm_up,
+)
 from stream_agg.cli.local import deployment
 from stream_agg.errors import ConfigError
 from stream_agg.events import parse_duration
@@ -90,6 +99,7 @@ def replay(
             f"{rows:,} rows, {len(data.experts)} experts; session {spec.session!r} is valid; nothing was decided"
         )
         return
+    warm_up()
     with progress_bar(rows, "replay", hidden=as_json) as progress:
         if through_kafka:
             with ExitStack() as stack:

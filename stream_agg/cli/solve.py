@@ -11,7 +11,7 @@ import click
 import orjson
 
 import stream_agg as sa
-from stream_agg.cli.common import columns, overrides, read_json, spec_of
+from stream_agg.cli.common import columns, overrides, read_json, spec_of, warm_up
 from stream_agg.errors import ConfigError, EventError
 from stream_agg.spec import SessionSpec
 
@@ -40,6 +40,7 @@ def solve(spec_file: Path, counts_file: Path, prior: float | None, changes: tupl
     """The robust rule of counted profiles, its value and gap, and the paper's benchmarks."""
     spec = spec_of(read_json(spec_file), overrides(changes), None)
     counts, outcomes = _read(counts_file, spec)
+    warm_up()
     try:
         rule = sa.solve(spec, counts)
         marks = sa.benchmarks(spec, counts, outcomes or None, prior)
@@ -54,6 +55,7 @@ def solve(spec_file: Path, counts_file: Path, prior: float | None, changes: tupl
         "penalty": rule.penalty,
         "exact": rule.exact,
         "gamma": "inf" if rule.gamma == float("inf") else rule.gamma,
+        "epsilon": rule.epsilon,
         "epsilon_min": marks.epsilon_min,
         "robust": marks.robust,
         "optimal_in_hindsight": marks.optimal_in_hindsight,

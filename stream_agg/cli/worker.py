@@ -11,7 +11,7 @@ from contextlib import ExitStack
 import click
 import orjson
 
-from stream_agg.cli.common import settings_of
+from stream_agg.cli.common import settings_of, warm_up
 from stream_agg.cli.local import servers
 from stream_agg.worker.run import run
 from stream_agg.worker.settings import Settings
@@ -56,6 +56,7 @@ def worker(
         if embedded:
             settings = stack.enter_context(servers(settings))
             click.echo(f"brokers {settings.brokers}  redis {settings.redis_url}", err=True)
+        warm_up()
         asyncio.run(_until_stopped(settings, until_stdin_closes))
 
 

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 
 from stream_agg.errors import SolveError
-from stream_agg.rule import kernel
+from stream_agg.rule import kernel, pivots
 from stream_agg.rule.envelope import Envelope
 from stream_agg.rule.kernel import State
 from stream_agg.rule.solution import Solution, generic
@@ -34,11 +34,17 @@ class Broken(Exception):  # noqa: N818
     """Rounding made the basis singular; another solver has to answer."""
 
 
+def _unit(cost: Envelope, gamma: float) -> float:
+    """What prices are measured in: next to the steepest slope, unless the penalty is so much larger that no price could
+    reach it."""
+    return cost.unit if math.isinf(gamma) else max(cost.unit, 2.0 ** (math.ceil(math.log2(gamma)) - 30))
+
+
 class Ascent:
     """One program and its current basis. `gamma` and `epsilon` may change (`terms`), counts only grow (`count`)."""
 
     def __init__(self, alphabets: Sequence[Sequence[float]], cost: Envelope, gamma: float, epsilon: float) -> None:
-        self._unit, self.gamma, self.epsilon = cost.unit, gamma, epsilon
+        self._unit, self.gamma, self.epsilon = _unit(cost, gamma), gamma, epsilon
         self._offsets = np.cumsum([0, *map(len, alphabets)])
         n, r, segments = len(alphabets), int(self._offsets[-1]), len(cost.slopes)
         rho = np.array(cost.ends[::-1], dtype=np.float64)
@@ -59,16 +65,19 @@ class Ascent:
             slot=np.arange(r),
             basic=np.stack([np.arange(r), np.full(r, kernel.AT_ZERO)]),
             edges=np.eye(r),
-            count=np.zeros(room),
+            counts=np.zeros(room),
             shift=np.zeros(room),
-            at=np.zeros((room, n), dtype=np.int32),
+            at=np.zeros((room, n), dtype=np.uint32),
             place=np.zeros((2, room), dtype=np.int32),
             held=np.zeros((r + 1, segments + 1)),
-            near=np.zeros(room, dtype=np.int32),
+            near=np.zeros(room, dtype=np.uint32),
+            columns=np.zeros((n, room), dtype=np.uint32),
+            price=np.zeros(room),
+            pull=np.zeros(room),
             moving=np.zeros(room + r, dtype=np.int64),
             speeds=np.zeros((2, room + r)),
             reals=reals,
-            wholes=np.zeros(5, dtype=np.int64),
+            wholes=np.zeros(6, dtype=np.int64),
         )
         self._index: dict[Profile, int] = {}
 
@@ -107,9 +116,9 @@ class Ascent:
         self.gamma, self.epsilon = gamma, epsilon
 
     def solve(self, limit_s: float = math.inf) -> None:
-        """Pivot to the optimum. `Unbounded` where hard rows contradict; `SolveError` past the limit, in nominal seconds;
-        `Broken` by rounding. After any of them the ascent is of no use."""
-        how, _ = kernel.ascend(self._state, limit_s * OPERATIONS_PER_SECOND)
+        """Pivot to the optimum. `Unbounded` where hard rows contradict, `SolveError` past the limit, in nominal
+        seconds, `Broken` by rounding. After any of them the ascent is of no use."""
+        how, _ = pivots.ascend(self._state, limit_s * OPERATIONS_PER_SECOND)
         if how == kernel.INFEASIBLE:
             raise Unbounded
         if how == kernel.LIMIT:
@@ -119,9 +128,9 @@ class Ascent:
 
     def prices(self) -> Floats:
         """lambda (r,) in units of payoff, as the basis at hand has it: not yet free of rounding."""
-        out = np.empty(len(self._state.slot))
+        out = np.empty(len(self._state.slot) + 1)
         kernel.prices(self._state, out)
-        return out * self._unit
+        return out[:-1] * self._unit
 
     def solution(self) -> Solution:
         """The optimum, computed afresh from its basis, so that no rounding of the path to it is left."""
@@ -131,7 +140,7 @@ class Ascent:
                 raise Broken
             self.solve()
         duals, residual = self.prices(), np.empty(len(state.slot))
-        payoff, off = kernel.answer(state, self._v_at, duals / self._unit, residual)
+        payoff, off = kernel.answer(state, self._v_at, np.append(duals / self._unit, 0.0), residual)
         mass, rounds = state.rows[kernel.MASS, :-1].copy(), float(state.reals[kernel.ROUNDS])
         paid = self.epsilon * float(np.abs(duals) @ mass)
         lower = payoff * self._unit + float(duals @ residual) - paid - off * self._unit * rounds
@@ -144,6 +153,7 @@ class Ascent:
         self._make_room(last)
         state, r = self._state, len(self._state.slot)
         state.at[first:last] = np.where(profiles < 0, r, profiles + self._offsets[:-1])
+        state.columns[:, first:last] = state.at[first:last].T
         kernel.hashed(state.at[first:last], state.shift[first:last])
         state.shift[first:last] *= SHIFT
         kernel.settle(state, first, last)
@@ -151,16 +161,19 @@ class Ascent:
         self._index.update(zip(map(tuple, profiles.tolist()), range(first, last), strict=True))
 
     def _make_room(self, wanted: int) -> None:
-        state, room = self._state, len(self._state.count)
+        state, room = self._state, len(self._state.counts)
         if wanted <= room:
             return
         more = max(wanted, 2 * room) - room
         self._state = state._replace(
-            count=np.append(state.count, np.zeros(more)),
+            counts=np.append(state.counts, np.zeros(more)),
             shift=np.append(state.shift, np.zeros(more)),
-            at=np.append(state.at, np.zeros((more, state.at.shape[1]), dtype=np.int32), axis=0),
+            at=np.append(state.at, np.zeros((more, state.at.shape[1]), dtype=np.uint32), axis=0),
+            columns=np.append(state.columns, np.zeros((state.at.shape[1], more), dtype=np.uint32), axis=1),
+            price=np.append(state.price, np.zeros(more)),
+            pull=np.zeros(room + more),
             place=np.append(state.place, np.zeros((2, more), dtype=np.int32), axis=1),
-            near=np.append(state.near, np.zeros(more, dtype=np.int32)),
+            near=np.append(state.near, np.zeros(more, dtype=np.uint32)),
             moving=np.zeros(room + more + len(state.slot), dtype=np.int64),
             speeds=np.zeros((2, room + more + len(state.slot))),
         )

@@ -3,9 +3,9 @@
     lower  sum_e N(e) phi(s_e) - sum_{i,z} (z N_{i,z} lambda_{i,z} + epsilon N_{i,z} |lambda_{i,z}|)
     upper  sum_e N(e) V(rho(e)) + gamma sum_{i,z} max(0, |residual_{i,z}| - epsilon N_{i,z})
 
-Both hold for any prices and any rho (weak duality), so a rule that is out of date still carries a true gap. The adversary
-answers every new round with the rho that raises `upper` least: its answers to one profile may differ, since V is convex
-and their mean is then at least as good a rho.
+Both hold for any prices and any rho (weak duality), so a rule that is out of date still carries a true gap. The
+adversary answers every new round with the rho that raises `upper` least: its answers to one profile may differ, since V
+is convex and their mean is then at least as good a rho.
 """
 
 from __future__ import annotations

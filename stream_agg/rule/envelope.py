@@ -36,7 +36,8 @@ class Envelope:
 
     @cached_property
     def unit(self) -> float:
-        """The power of two next to the steepest slope, 1 where all are flat: solvers scale payoffs by it, without loss."""
+        """The power of two next to the steepest slope, 1 where all are flat: solvers scale payoffs by it,
+        losslessly."""
         steepest = max(map(abs, self.slopes))
         return 2.0 ** math.ceil(math.log2(steepest)) if steepest else 1.0
 

@@ -1,4 +1,4 @@
-"""What a solver of the reduced program returns, and the generic numbers that make its optimum unique for all of them."""
+"""What a solver of the reduced program returns, and the generic numbers that make its optimum unique for all."""
 
 from __future__ import annotations
 

@@ -21,8 +21,8 @@ AUTO_GAMMA_DOUBLINGS = 6
 """`gamma: "auto"` stops at 64 times the largest slope: past that, prices are the sign of almost infeasible rows."""
 
 AUTO_GAMMA_EXCESS = 1.1
-"""Where calibration is infeasible, no gamma is exact; then it is large enough when the worst rho violates calibration by
-no more than this times the least violation there is."""
+"""Where calibration is infeasible, no gamma is exact; then it is large enough when the worst rho violates calibration
+by no more than this times the least violation there is."""
 
 AUTO_EPSILON = 1.5
 """`epsilon: "auto"` is this times the smallest feasible one. At the smallest, hard prices have no bound (`benchmarks/
@@ -30,6 +30,9 @@ smallest_epsilon.py` prints the largest against the margin); by half as much aga
 is still about forecasts that err little more than they must."""
 
 MOST_STEPS = 200
+
+NEAR_BELOW = 0.98
+"""Where the search for the smallest epsilon of more rounds starts, as a share of the last one."""
 
 
 class Solver:
@@ -43,15 +46,17 @@ class Solver:
         self._cost = envelope(tuple(spec.actions.values()))
         self._ascent: Ascent | None = None
         self._waiting: list[Profile] = []
+        self._least = SmallestEpsilon()
         self._found: Solution | None = None
 
     def count(self, profile: Profile) -> None:
         """One more round with that profile."""
         if self._ascent is not None:
             self._waiting.append(profile)
+        self._least.count(profile)
 
     def holds(self, rule: Rule) -> bool:
-        """Whether the prices of a rule of this solver are still optimal, by its own terms. Raises what `rule` raises."""
+        """Whether the prices of a rule of this solver are still optimal on its own terms. Raises what `rule` raises."""
         if self._ascent is None:
             return False
         ascent = self._solved(rule.gamma, rule.epsilon)
@@ -73,11 +78,11 @@ class Solver:
     def settle(self) -> Rule:
         """The rule with its terms chosen anew where the spec leaves them open.
 
-        `gamma: "auto"` starts from max_a |u(a,1) - u(a,0)| and doubles until calibration binds: the penalty is exact or,
-        where rows contradict each other, the worst rho violates them hardly more than any must.
+        `gamma: "auto"` starts from max_a |u(a,1) - u(a,0)| and doubles until calibration binds: the penalty is exact,
+        or where rows contradict each other the worst rho violates them hardly more than any must.
         """
         spec, support = self._spec, self._counted()
-        epsilon_min = smallest_epsilon(support)
+        epsilon_min = self._least.of(support)
         epsilon = epsilon_of(spec, epsilon_min)
         feasible = epsilon_min <= epsilon + TOLERANCE
         if spec.gamma != "auto":
@@ -161,26 +166,55 @@ def epsilon_of(spec: SessionSpec, epsilon_min: float) -> float:
     return AUTO_EPSILON * epsilon_min if spec.epsilon == "auto" else spec.epsilon
 
 
-def smallest_epsilon(support: Support) -> float:
-    """The smallest epsilon for which some rho is calibrated within it at every row; 0 without rows.
+class SmallestEpsilon:
+    """The smallest feasible epsilon of a growing stream, found from where it was.
 
     Newton's method on the least violation, which falls convexly in epsilon at the rate sum N |lambda|: exact after a
     few warm solves, and from below it never overshoots. HiGHS answers where the ascent breaks.
     """
-    support, _ = support.in_whole_rounds()
-    epsilon = support.half_spread()
-    try:
-        ascent = _violation(support, epsilon)
+
+    def __init__(self) -> None:
+        self._ascent: Ascent | None = None
+        self._waiting: list[Profile] = []
+        self._last = 0.0
+
+    def count(self, profile: Profile) -> None:
+        """One more round with that profile, since the last answer."""
+        if self._ascent is not None:
+            self._waiting.append(profile)
+
+    def of(self, support: Support) -> float:
+        """Its value for these profiles, which are those of the last answer and those counted since."""
+        least = support.half_spread()
+        try:
+            ascent = self._ascent or _violation(support, least)
+            self._ascent = None  # unless it ends well
+            ascent.count(self._waiting)
+            self._waiting.clear()
+            found = self._newton(ascent, max(least, NEAR_BELOW * self._last))
+            if found is None:  # it has fallen further than that
+                found = self._newton(ascent, least) or least
+        except Broken:
+            return program.smallest_epsilon(support)
+        self._ascent, self._last = ascent, found
+        return 0.0 if found < TOLERANCE else round(found, DECIMALS)
+
+    def _newton(self, ascent: Ascent, epsilon: float) -> float | None:
+        """From an epsilon that is too small to the smallest that is not; None if it was not too small."""
+        start = epsilon
         for _ in range(MOST_STEPS):
             ascent.terms(1.0, epsilon)
             ascent.solve()
             found = ascent.solution()
             if found.lower <= TOLERANCE * max(1.0, found.rounds):
-                return 0.0 if epsilon < TOLERANCE else round(epsilon, DECIMALS)
+                return None if epsilon == start > 0.0 else epsilon
             epsilon += found.lower / float(np.abs(found.duals) @ found.mass)
-    except Broken:
-        return program.smallest_epsilon(support)
-    raise SolveError("Newton's method for the smallest epsilon did not end")
+        raise SolveError("Newton's method for the smallest epsilon did not end")
+
+
+def smallest_epsilon(support: Support) -> float:
+    """The smallest epsilon for which some rho is calibrated within it at every row; 0 without rows."""
+    return SmallestEpsilon().of(support.in_whole_rounds()[0])
 
 
 def least_violation(support: Support, epsilon: float) -> float:

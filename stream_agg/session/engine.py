@@ -37,8 +37,12 @@ Output = Action | Regret | RuleRecord | Dropped
 Learned = Literal["applied", "parked", "duplicate", "late", "conflict"]
 
 REPORT_GROWTH = 1.05
-"""A report follows the rounds, and the states, when their number has grown by this factor: often early, log-many over a
-session. Terms that the spec leaves open are chosen with it, and a solve that failed is tried again."""
+"""A report follows the states when their number has grown by this factor: often early, log-many over a session. A solve
+that failed is tried again after as many more rounds."""
+
+SETTLE_GROWTH = 1.25
+"""Robust regret, the smallest epsilon and what follows from it are computed anew with the first solve after the rounds
+have grown by this factor: they cost linear programs of their own, as much as hundreds of re-solves."""
 
 PROVEN = 1e-8
 """The gap, in units of payoff, that is claimed of a rule whose prices were found optimal again without its value being
@@ -285,7 +289,7 @@ class Session(Stored):
     def _solve(self) -> list[Output]:
         """A new rule on the rounds counted so far. Where there is none, the old one stays in force: its gap tells."""
         known, old = self.counters, self.rule
-        settle = known.resolve or known.round >= known.settled_round * REPORT_GROWTH
+        settle = known.resolve or known.round >= known.settled_round * SETTLE_GROWTH
         known.tried_round, known.tried_us, known.resolve = known.round, known.forecast_us, False
         solver = self._solver or Solver(self.spec, self._counted)
         always = self.spec.schedule.always

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 
-from stream_agg.session import drift
+from stream_agg.session.warm import warm_up
 from stream_agg.store.redis import RedisStore
 from stream_agg.worker import app as faust_app
 from stream_agg.worker.broker import Publisher, Specs, count_partitions, create_topics
@@ -18,7 +18,7 @@ _log = logging.getLogger(__name__)
 async def run(settings: Settings, stop: asyncio.Event) -> None:
     """Work until `stop` is set. `UnavailableError` where a server is missing at start, `RefusedError` where going on
     would break a promise; whatever else a crash was is raised as it is."""
-    drift.warm_up()  # before the first record: the loop must not stand still in the middle
+    warm_up()  # before the first record: the loop must not stand still in the middle
     if settings.create_topics:
         await create_topics(settings)
     partitions = (await count_partitions(settings))[settings.topic_forecasts]

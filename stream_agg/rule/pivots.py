@@ -1,0 +1,360 @@
+"""The compiled dual ascent: from any basis of the program (`kernel.py`) to its optimal one.
+
+A pivot lets go of one kink, along the steepest edge, and walks to the exact maximum over all kinks on the way: the
+bounded dual simplex with bound flipping. (numba's cache of this file does not see changes in `kernel.py`: after those,
+delete `__pycache__`.)
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numba import njit
+
+from stream_agg.rule.kernel import (
+    AGE,
+    AT_MINUS,
+    AT_PLUS,
+    AT_ZERO,
+    BROKEN,
+    CAP,
+    CENTRE,
+    EPSILON,
+    FLAT,
+    GAMMA,
+    GENERIC,
+    GRAD,
+    INFEASIBLE,
+    LAM,
+    LIMIT,
+    LISTED,
+    MASS,
+    MOVED,
+    OPTIMAL,
+    PIVOTS,
+    PROFILES,
+    RADIUS,
+    REFACTOR,
+    RELIST,
+    ROUNDS,
+    SINCE,
+    SNAP,
+    TRACKED,
+    Floats,
+    Ints,
+    State,
+    exchange,
+    gather,
+    hold,
+    price_of,
+    rearrange,
+    refactor,
+    row_kink,
+    track,
+)
+from stream_agg.rule.solution import DEAD
+
+
+@njit(cache=True)
+def _leave(s: State, p: int, seg: int) -> None:
+    """What is basic at slot p becomes nonbasic, in that segment."""
+    r, what = s.slot.size, s.basic[0, p]
+    if what < r:
+        s.slot[what], s.segment[what] = -1, seg
+        s.rows[GRAD, what] += s.reals[EPSILON] * s.rows[MASS, what] * (1.0 if seg == 1 else -1.0)
+    else:
+        s.place[0, what - r], s.place[1, what - r] = seg, -1
+        hold(s.rows[GRAD], s.held, s.rho, s.at, what - r, seg, s.counts[what - r])
+
+
+@njit(cache=True)
+def _enter(s: State, p: int, what: int, kink: int) -> None:
+    """A nonbasic row or profile becomes basic at slot p, at that kink."""
+    r = s.slot.size
+    s.basic[0, p], s.basic[1, p] = what, kink
+    if what < r:
+        s.rows[GRAD, what] -= s.reals[EPSILON] * s.rows[MASS, what] * (1.0 if s.segment[what] == 1 else -1.0)
+        s.slot[what] = p
+    else:
+        hold(s.rows[GRAD], s.held, s.rho, s.at, what - r, s.place[0, what - r], -s.counts[what - r])
+        s.place[1, what - r] = p
+
+
+@njit(cache=True)
+def _enlist(s: State, least: int) -> None:
+    """The candidates: everything within RADIUS of a kink, which grows until they are `least`; basic ones always."""
+    track(s)
+    tau, price, place, near, away, radius = s.tau, s.price, s.place, s.near, s.pull, s.reals[RADIUS]
+    k = s.wholes[PROFILES]
+    for e in range(k):
+        away[e] = 0.0
+        if place[1, e] < 0:
+            seg = place[0, e]
+            above, below = (
+                tau[seg] - price[e] if seg < tau.size else np.inf,
+                price[e] - tau[seg - 1] if seg > 0 else np.inf,
+            )
+            away[e] = min(above, below)
+    listed = 0
+    while True:
+        listed = 0
+        for e in range(k):
+            if away[e] <= radius:
+                listed += 1
+        if listed >= min(least, k) or radius == np.inf:
+            break
+        radius = radius * 2.0 if radius < 1e3 else np.inf
+    if 3 * listed > 2 * k:
+        radius = np.inf
+    listed = 0
+    for e in range(k):
+        if away[e] <= radius:
+            near[listed] = e
+            listed += 1
+    s.rows[CENTRE, :] = s.rows[LAM]
+    s.wholes[LISTED], s.reals[RADIUS] = listed, radius
+
+
+@njit(cache=True)
+def _reach(starts: Ints, d: Floats) -> float:
+    """How far any profile's price can move along d: the largest |d| of every expert, added up."""
+    total = 0.0
+    for i in range(starts.size - 1):
+        most = 0.0
+        for j in range(starts[i], starts[i + 1]):
+            most = max(most, abs(d[j]))
+        total += most
+    return total
+
+
+@njit(cache=True)
+def _worst(s: State) -> tuple[int, float]:
+    """The slot whose kink is most worth leaving, and the rate of gain, negative for downwards; slot -1 at the
+    optimum."""
+    r, grad, generic, mass, edges = s.slot.size, s.rows[GRAD], s.rows[GENERIC], s.rows[MASS], s.edges
+    slot, segment, basic, counts, rho, epsilon = s.slot, s.segment, s.basic, s.counts, s.rho, s.reals[EPSILON]
+    y, y_generic, norm = np.zeros(r), np.zeros(r), np.zeros(r)
+    for j in range(r):
+        if slot[j] >= 0:
+            y[slot[j]] -= grad[j]
+            norm[slot[j]] += 1.0
+            continue
+        lean, g, row = generic[j] if segment[j] == 1 else -generic[j], grad[j], edges[j]
+        for p in range(r):
+            y[p] -= g * row[p]
+            y_generic[p] -= lean * row[p]
+            norm[p] += row[p] * row[p]
+    snap = SNAP * (1.0 + 1e-6 * s.reals[ROUNDS])
+    best, found, gain = 0.0, -1, 0.0
+    for p in range(r):
+        what, j = basic[0, p], basic[1, p]
+        if what >= r:
+            low, high = counts[what - r] * rho[j + 1], counts[what - r] * rho[j]
+            low_generic, high_generic = 0.0, 0.0
+        else:
+            high, high_generic = epsilon * mass[what], generic[what] if mass[what] > 0 else 0.0
+            low, low_generic = -high, -high_generic
+            if j == AT_MINUS:
+                low, low_generic, high = high, high_generic, np.inf
+            elif j == AT_PLUS:
+                high, high_generic, low = low, low_generic, -np.inf
+        up, down = low - y[p], y[p] - high
+        up = (0.0 if abs(up) < snap else up) + DEAD * (low_generic - y_generic[p])
+        down = (0.0 if abs(down) < snap else down) + DEAD * (y_generic[p] - high_generic)
+        v = max(up, down)
+        if v > 1e-13 and v * v > best * norm[p]:
+            best, found, gain = v * v / norm[p], p, v if up >= down else -v
+    return found, gain
+
+
+@njit(cache=True)
+def _ahead(s: State, d: Floats, what: Ints, speed: Floats, first: Floats) -> int:
+    """Nonbasic rows and candidates that d moves: which, how fast, and where they meet their first kink."""
+    r, lam, tau, shift, at, place, near = s.slot.size, s.rows[LAM], s.tau, s.shift, s.at, s.place, s.near
+    slot, segment, gamma, found = s.slot, s.segment, s.reals[GAMMA], 0
+    for j in range(r):
+        if slot[j] < 0 and abs(d[j]) > FLAT:
+            what[found], speed[found] = j, d[j]
+            k = segment[j] if d[j] > 0 else segment[j] - 1
+            first[found] = max((row_kink(k, gamma) - lam[j]) / d[j], 0.0)
+            found += 1
+    if s.reals[RADIUS] == np.inf:
+        k, pull, price = s.wholes[PROFILES], s.pull, s.price
+        track(s)
+        pull[:k] = 0.0
+        gather(s.columns, k, d, pull)
+        for e in range(k):
+            a = pull[e]
+            if abs(a) > FLAT and place[1, e] < 0:
+                seg = place[0, e] if a > 0 else place[0, e] - 1
+                if 0 <= seg < tau.size:
+                    what[found], speed[found], first[found] = r + e, a, max((tau[seg] - price[e]) / a, 0.0)
+                    found += 1
+        return found
+    for c in range(s.wholes[LISTED]):
+        e = near[c]
+        if place[1, e] >= 0:
+            continue
+        a = 0.0
+        for i in range(at.shape[1]):
+            a += d[at[e, i]]
+        if abs(a) > FLAT:
+            seg = place[0, e] if a > 0 else place[0, e] - 1
+            if 0 <= seg < tau.size:
+                what[found], speed[found] = r + e, a
+                first[found] = max((tau[seg] - price_of(lam, shift, at, e)) / a, 0.0)
+                found += 1
+    return found
+
+
+@njit(cache=True)
+def _stretch(
+    s: State, what: Ints, speed: Floats, first: Floats, found: int, cap: float, hits: Ints, kinks: Ints, met: Floats
+) -> tuple[int, float]:
+    """Every kink met within `cap`: whose (index into `what`), which, and in `met` where and by how much the gain drops
+    there. Returns how many there are (the buffers hold what fits) and the sum of the drops."""
+    r, lam, tau, rho, mass, generic = s.slot.size, s.rows[LAM], s.tau, s.rho, s.rows[MASS], s.rows[GENERIC]
+    place, counts, gamma, hit, total = s.place, s.counts, s.reals[GAMMA], 0, 0.0
+    for c in range(found):
+        if first[c] > cap:
+            continue
+        w, a = what[c], speed[c]
+        seg, last, base = s.segment[w] if w < r else place[0, w - r], 2 if w < r else tau.size - 1, 0.0
+        base = lam[w] if w < r else price_of(lam, s.shift, s.at, w - r)
+        k = seg if a > 0 else seg - 1
+        while 0 <= k <= last:
+            if w >= r:
+                to, jump = tau[k], counts[w - r] * (rho[k] - rho[k + 1])
+            else:
+                to = row_kink(k, gamma)
+                jump = 2 * (s.reals[EPSILON] * mass[w] + DEAD * generic[w]) if k == AT_ZERO else np.inf
+            t = max((to - base) / a, 0.0)
+            if t > cap:
+                break
+            total += abs(a) * jump
+            if hit < met.shape[1]:
+                hits[hit], kinks[hit], met[0, hit], met[1, hit] = c, k, t, abs(a) * jump
+            hit += 1
+            k += 1 if a > 0 else -1
+    return hit, total
+
+
+@njit(cache=True)
+def _crossing(where: Floats, drop: Floats, hit: int, rate: float) -> int:
+    """Which of the first `hit` kinks brings the gain to 0: the sum of drops up to it, by `where`, reaches `rate`; -1 if
+    none does. Selection, not sorting: what lies beyond is never put in order."""
+    order = np.arange(hit)
+    low, high, left = 0, hit, rate * (1 - 1e-13)
+    while low < high:
+        pivot = where[order[(low + high) // 2]]
+        first, last, i = low, high, low  # [low, first) before the pivot, [first, i) at it, [last, high) behind it
+        before, at = 0.0, 0.0
+        while i < last:
+            h = order[i]
+            if where[h] < pivot:
+                before += drop[h]
+                order[i], order[first] = order[first], h
+                first += 1
+                i += 1
+            elif where[h] > pivot:
+                last -= 1
+                order[i], order[last] = order[last], h
+            else:
+                at += drop[h]
+                i += 1
+        if before >= left:
+            high = first
+        elif before + at >= left:
+            chosen: int = order[first]
+            return chosen
+        else:
+            left -= before + at
+            low = last
+    return -1
+
+
+@njit(cache=True)
+def _pass(s: State, what: int, kink: int, a: float) -> None:
+    """A nonbasic row or profile goes through a kink to the next segment."""
+    r = s.slot.size
+    if what < r:
+        s.rows[GRAD, what] += 2 * s.reals[EPSILON] * s.rows[MASS, what] * (-1.0 if a > 0 else 1.0)
+        s.segment[what] = kink + 1 if a > 0 else kink
+    else:
+        e, grad = what - r, s.rows[GRAD]
+        hold(grad, s.held, s.rho, s.at, e, s.place[0, e], -s.counts[e])
+        s.place[0, e] = kink + 1 if a > 0 else kink
+        hold(grad, s.held, s.rho, s.at, e, s.place[0, e], s.counts[e])
+
+
+@njit(cache=True)
+def ascend(s: State, limit: float) -> tuple[int, float]:
+    """Pivot to the optimum from the basis at hand. How it ended (OPTIMAL, INFEASIBLE: unbounded ascent, LIMIT: more
+    than `limit` operations, BROKEN: numerically), and how many operations it took."""
+    r, n, lam, edges = s.slot.size, s.at.shape[1], s.rows[LAM], s.edges
+    d, cap, work, least = np.zeros(r + 1), s.reals[CAP], 0.0, 2 * r + 64
+    what, speed, first = s.moving, s.speeds[0], s.speeds[1]
+    hits, kinks, met = np.empty(256, np.int64), np.empty(256, np.int64), np.empty((2, 256))
+    while True:
+        p, gain = _worst(s)
+        work += 4.0 * r * r
+        if p < 0:
+            return OPTIMAL, work
+        if work > limit:
+            return LIMIT, work
+        for j in range(r):
+            d[j] = edges[j, p] if gain > 0 else -edges[j, p]
+        _leave(s, p, s.basic[1, p] + (1 if gain > 0 else 0))
+        pace, rate, chosen, hit = _reach(s.starts, d), abs(gain), -1, 0
+        while True:
+            room = np.inf if s.reals[RADIUS] == np.inf else s.reals[RADIUS] - _reach(s.starts, lam - s.rows[CENTRE])
+            found = _ahead(s, d, what, speed, first)
+            work += 2.0 * n * s.wholes[LISTED]
+            while True:
+                hit, total = _stretch(s, what, speed, first, found, cap, hits, kinks, met)
+                if hit > hits.size:
+                    hits, kinks, met = np.empty(2 * hit, np.int64), np.empty(2 * hit, np.int64), np.empty((2, 2 * hit))
+                elif total >= rate or cap * pace > room or cap > 1e12:
+                    break
+                else:
+                    cap *= 6.0
+            chosen = _crossing(met[0], met[1], hit, rate)
+            if chosen >= 0 and met[0, chosen] * pace <= room:
+                break
+            if room == np.inf:
+                return INFEASIBLE, work
+            s.reals[RADIUS] *= 4.0
+            rearrange(s)
+            _enlist(s, least)
+            work += 2.0 * n * s.wholes[PROFILES]
+        for h in range(hit):  # kinks of one profile stand in the order in which they are met
+            if met[0, h] < met[0, chosen]:
+                _pass(s, what[hits[h]], kinks[h], speed[hits[h]])
+        step, enters = met[0, chosen], what[hits[chosen]]
+        _enter(s, p, enters, kinks[chosen])
+        for j in range(r):
+            lam[j] += step * d[j]
+        if s.reals[RADIUS] == np.inf:
+            price, pull = s.price, s.pull
+            for e in range(s.wholes[PROFILES]):
+                price[e] += step * pull[e]
+        else:
+            s.wholes[TRACKED] = 0
+        if not exchange(edges, s.at, p, enters):
+            return BROKEN, work
+        s.wholes[PIVOTS] += 1
+        s.wholes[AGE] += 1
+        s.wholes[SINCE] += 1
+        s.reals[MOVED] += step * pace
+        cap = 0.5 * cap + 1.5 * step + 1e-12
+        s.reals[CAP] = cap
+        if s.wholes[AGE] >= REFACTOR:
+            if not refactor(s):
+                return BROKEN, work
+            work += 1.0 * r * r * r
+        if s.wholes[SINCE] >= RELIST:
+            if s.wholes[LISTED] > 2 * least and 2 * s.reals[MOVED] < s.reals[RADIUS]:
+                s.reals[RADIUS] = s.reals[MOVED] + 1e-12
+                rearrange(s)
+                _enlist(s, least)
+                work += 2.0 * n * s.wholes[PROFILES]
+            s.wholes[SINCE], s.reals[MOVED] = 0, 0.0
