@@ -22,6 +22,8 @@ SHIFT = 1e-6
 """Size, in units of the steepest slope, of the generic shift of a profile's kinks while pivoting. It decides between
 profiles that tie, and is gone from what is published."""
 
+ONE = np.ones(1)
+
 OPERATIONS_PER_SECOND = 5e8
 """What a nominal second of a limit buys: counted, not clocked, so that a replay stops at the same pivot."""
 
@@ -46,6 +48,7 @@ class Ascent:
     def __init__(self, alphabets: Sequence[Sequence[float]], cost: Envelope, gamma: float, epsilon: float) -> None:
         self._unit, self.gamma, self.epsilon = _unit(cost, gamma), gamma, epsilon
         self._offsets = np.cumsum([0, *map(len, alphabets)])
+        self._starts: list[int] = self._offsets.tolist()
         n, r, segments = len(alphabets), int(self._offsets[-1]), len(cost.slopes)
         rho = np.array(cost.ends[::-1], dtype=np.float64)
         self._v_at = cost.value(rho) / self._unit
@@ -70,16 +73,18 @@ class Ascent:
             at=np.zeros((room, n), dtype=np.uint32),
             place=np.zeros((2, room), dtype=np.int32),
             held=np.zeros((r + 1, segments + 1)),
-            near=np.zeros(room, dtype=np.uint32),
             columns=np.zeros((n, room), dtype=np.uint32),
+            near=np.zeros(room, dtype=np.uint32),
+            near_columns=np.zeros((n, room), dtype=np.uint32),
             price=np.zeros(room),
             pull=np.zeros(room),
             moving=np.zeros(room + r, dtype=np.int64),
-            speeds=np.zeros((2, room + r)),
+            speeds=np.zeros((3, room + r)),
             reals=reals,
             wholes=np.zeros(6, dtype=np.int64),
         )
         self._index: dict[Profile, int] = {}
+        self._scratch = np.zeros(r + 1)
 
     @classmethod
     def of(
@@ -97,13 +102,18 @@ class Ascent:
 
     def count(self, profiles: Iterable[Profile]) -> None:
         """Count each profile once more."""
-        one = np.ones(1)
         for e in profiles:
-            at = self._index.get(e)
-            if at is None:
-                self._load(np.array([e], dtype=np.int64), one)
-            else:
-                kernel.count(self._state, at, at + 1, one)
+            at = self._place(e)
+            kernel.count(self._state, at, at + 1, ONE)
+
+    def follow(self, profile: Profile, published: Floats, limit_s: float = math.inf) -> float:
+        """Count a profile, `solve`, and say how far any price is from the published ones (r,), in units of payoff."""
+        at = self._place(profile)
+        how, moved = pivots.follow(
+            self._state, at, limit_s * OPERATIONS_PER_SECOND, published / self._unit, self._scratch
+        )
+        self._ended(how, limit_s)
+        return float(moved) * self._unit
 
     def terms(self, gamma: float, epsilon: float) -> None:
         """Other terms for the same counts. With another gamma it starts from the origin: kinks have moved."""
@@ -119,12 +129,7 @@ class Ascent:
         """Pivot to the optimum. `Unbounded` where hard rows contradict, `SolveError` past the limit, in nominal
         seconds, `Broken` by rounding. After any of them the ascent is of no use."""
         how, _ = pivots.ascend(self._state, limit_s * OPERATIONS_PER_SECOND)
-        if how == kernel.INFEASIBLE:
-            raise Unbounded
-        if how == kernel.LIMIT:
-            raise SolveError(f"no optimum within {limit_s:g} nominal seconds")
-        if how == kernel.BROKEN:
-            raise Broken
+        self._ended(how, limit_s)
 
     def prices(self) -> Floats:
         """lambda (r,) in units of payoff, as the basis at hand has it: not yet free of rounding."""
@@ -146,6 +151,24 @@ class Ascent:
         lower = payoff * self._unit + float(duals @ residual) - paid - off * self._unit * rounds
         return Solution(duals, lower, payoff * self._unit, residual, mass, rounds)
 
+    def _ended(self, how: int, limit_s: float) -> None:
+        if how == kernel.INFEASIBLE:
+            raise Unbounded
+        if how == kernel.LIMIT:
+            raise SolveError(f"no optimum within {limit_s:g} nominal seconds")
+        if how == kernel.BROKEN:
+            raise Broken
+
+    def _place(self, e: Profile) -> int:
+        """The number of a profile, which is admitted where it is new."""
+        at = self._index.get(e)
+        if at is None:
+            at = self._index[e] = len(self._index)
+            self._make_room(at + 1)
+            self._state.at[at] = [self._starts[i] + z if z >= 0 else self._starts[-1] for i, z in enumerate(e)]
+            kernel.admit(self._state, at, at + 1, SHIFT)
+        return at
+
     def _load(self, profiles: Ints, counts: Floats) -> None:
         """Profiles that are new, (k, n), with their counts (k,)."""
         first = len(self._index)
@@ -153,10 +176,7 @@ class Ascent:
         self._make_room(last)
         state, r = self._state, len(self._state.slot)
         state.at[first:last] = np.where(profiles < 0, r, profiles + self._offsets[:-1])
-        state.columns[:, first:last] = state.at[first:last].T
-        kernel.hashed(state.at[first:last], state.shift[first:last])
-        state.shift[first:last] *= SHIFT
-        kernel.settle(state, first, last)
+        kernel.admit(state, first, last, SHIFT)
         kernel.count(state, first, last, counts)
         self._index.update(zip(map(tuple, profiles.tolist()), range(first, last), strict=True))
 
@@ -174,6 +194,7 @@ class Ascent:
             pull=np.zeros(room + more),
             place=np.append(state.place, np.zeros((2, more), dtype=np.int32), axis=1),
             near=np.append(state.near, np.zeros(more, dtype=np.uint32)),
+            near_columns=np.append(state.near_columns, np.zeros((state.at.shape[1], more), dtype=np.uint32), axis=1),
             moving=np.zeros(room + more + len(state.slot), dtype=np.int64),
-            speeds=np.zeros((2, room + more + len(state.slot))),
+            speeds=np.zeros((3, room + more + len(state.slot))),
         )

@@ -47,9 +47,10 @@ class State(NamedTuple):
     profile) and at which kink; `edges` (r, r): column p is the direction in which only the basic kink p is left, and
     the row of a basic row is a unit vector; `counts`, `shift` (cap,), `at` (cap, n) rows of a profile, `place` (2, cap)
     its segment and its slot or -1; `held` (r+1, L+1) counts of nonbasic profiles by row and segment, in the last row of
-    all; `columns` (n, cap) is `at` by experts; `price` and `pull` (cap,) of every profile, where TRACKED or just
-    projected; `near` (cap,) the profiles that a move by less than RADIUS from CENTRE can bring to a kink; `moving` (cap
-    + r,) and `speeds` (2, cap + r) are room to work in.
+    all;
+    `columns` (n, cap) is `at` by experts. The line search looks at candidates, those that a move by less than RADIUS
+    from CENTRE can bring to a kink: `near` (cap,) which, `near_columns` (n, cap) their rows, `price` (cap,) their
+    shifted prices where TRACKED. `pull` (cap,), `moving` (cap + r,) and `speeds` (3, cap + r) are room to work in.
     """
 
     tau: Floats
@@ -65,8 +66,9 @@ class State(NamedTuple):
     at: Ints
     place: Ints
     held: Floats
-    near: Ints
     columns: Ints
+    near: Ints
+    near_columns: Ints
     price: Floats
     pull: Floats
     moving: Ints
@@ -107,13 +109,11 @@ def gather(columns: Ints, k: int, values: Floats, out: Floats) -> None:
 
 
 @njit(cache=True)
-def track(s: State) -> None:
-    """The price of every profile, if it is not known."""
-    if not s.wholes[TRACKED]:
-        k = s.wholes[PROFILES]
-        s.price[:k] = s.shift[:k]
-        gather(s.columns, k, s.rows[LAM], s.price)
-        s.wholes[TRACKED] = 1
+def project(s: State, out: Floats) -> None:
+    """The shifted price of every profile, in `out` (k,)."""
+    k = s.wholes[PROFILES]
+    out[:k] = s.shift[:k]
+    gather(s.columns, k, s.rows[LAM], out)
 
 
 @njit(cache=True)
@@ -132,13 +132,19 @@ def row_kink(k: int, gamma: float) -> float:
 
 
 @njit(cache=True)
-def settle(s: State, first: int, last: int) -> None:
-    """Profiles first..last-1 are new: give them the segment that the prices put them in. They are not counted yet."""
-    lam, tau, shift, at, place, near, listed = s.rows[LAM], s.tau, s.shift, s.at, s.place, s.near, s.wholes[LISTED]
+def admit(s: State, first: int, last: int, shift: float) -> None:
+    """Profiles first..last-1 are new in `at`: hash them, give them the segment that the prices put them in, and make
+    them candidates. They are not counted yet."""
+    lam, tau, at, place, listed = s.rows[LAM], s.tau, s.at, s.place, s.wholes[LISTED]
+    hashed(at[first:last], s.shift[first:last])
     for e in range(first, last):
-        s.price[e] = price_of(lam, shift, at, e)
-        place[0, e], place[1, e] = segment_of(tau, s.price[e]), -1
-        near[listed] = e
+        s.shift[e] *= shift
+        price = price_of(lam, s.shift, at, e)
+        place[0, e], place[1, e] = segment_of(tau, price), -1
+        for i in range(at.shape[1]):
+            s.columns[i, e] = at[e, i]
+            s.near_columns[i, listed] = at[e, i]
+        s.near[listed], s.price[listed] = e, price
         listed += 1
     s.wholes[LISTED], s.wholes[PROFILES] = listed, last
 
@@ -256,6 +262,7 @@ def restart(s: State) -> None:
         s.edges[j, j], s.slot[j], s.segment[j], s.basic[0, j], s.basic[1, j] = 1.0, j, 1, j, AT_ZERO
     for e in range(s.wholes[PROFILES]):
         s.place[0, e], s.place[1, e], s.near[e] = segment_of(s.tau, s.shift[e]), -1, e
+        s.near_columns[:, e] = s.columns[:, e]
         hold(s.rows[GRAD], s.held, s.rho, s.at, e, s.place[0, e], s.counts[e])
     s.wholes[LISTED], s.wholes[AGE], s.wholes[TRACKED], s.reals[RADIUS] = s.wholes[PROFILES], 0, 0, np.inf
     regrade(s)
@@ -289,10 +296,10 @@ def hold(grad: Floats, held: Floats, rho: Floats, at: Ints, e: int, seg: int, m:
 @njit(cache=True)
 def rearrange(s: State) -> None:
     """Put nonbasic profiles into the segments that the prices say."""
-    track(s)
     grad, tau, price, at, place, counts, held, rho = (
-        s.rows[GRAD], s.tau, s.price, s.at, s.place, s.counts, s.held, s.rho
+        s.rows[GRAD], s.tau, s.pull, s.at, s.place, s.counts, s.held, s.rho
     )  # fmt: skip
+    project(s, price)
     for e in range(s.wholes[PROFILES]):
         if place[1, e] < 0:
             seg = place[0, e]

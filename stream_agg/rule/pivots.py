@@ -42,14 +42,14 @@ from stream_agg.rule.kernel import (
     Floats,
     Ints,
     State,
+    count,
     exchange,
     gather,
     hold,
-    price_of,
-    rearrange,
+    prices,
+    project,
     refactor,
     row_kink,
-    track,
 )
 from stream_agg.rule.solution import DEAD
 
@@ -82,9 +82,9 @@ def _enter(s: State, p: int, what: int, kink: int) -> None:
 @njit(cache=True)
 def _enlist(s: State, least: int) -> None:
     """The candidates: everything within RADIUS of a kink, which grows until they are `least`; basic ones always."""
-    track(s)
-    tau, price, place, near, away, radius = s.tau, s.price, s.place, s.near, s.pull, s.reals[RADIUS]
-    k = s.wholes[PROFILES]
+    tau, place, near, away, radius = s.tau, s.place, s.near, s.pull, s.reals[RADIUS]
+    k, price = s.wholes[PROFILES], s.speeds[0]
+    project(s, price)
     for e in range(k):
         away[e] = 0.0
         if place[1, e] < 0:
@@ -108,10 +108,12 @@ def _enlist(s: State, least: int) -> None:
     listed = 0
     for e in range(k):
         if away[e] <= radius:
-            near[listed] = e
+            near[listed], s.price[listed] = e, price[e]
+            for i in range(s.columns.shape[0]):
+                s.near_columns[i, listed] = s.columns[i, e]
             listed += 1
     s.rows[CENTRE, :] = s.rows[LAM]
-    s.wholes[LISTED], s.reals[RADIUS] = listed, radius
+    s.wholes[LISTED], s.wholes[TRACKED], s.reals[RADIUS] = listed, 1, radius
 
 
 @njit(cache=True)
@@ -167,59 +169,49 @@ def _worst(s: State) -> tuple[int, float]:
 
 
 @njit(cache=True)
-def _ahead(s: State, d: Floats, what: Ints, speed: Floats, first: Floats) -> int:
-    """Nonbasic rows and candidates that d moves: which, how fast, and where they meet their first kink."""
-    r, lam, tau, shift, at, place, near = s.slot.size, s.rows[LAM], s.tau, s.shift, s.at, s.place, s.near
-    slot, segment, gamma, found = s.slot, s.segment, s.reals[GAMMA], 0
+def _ahead(s: State, d: Floats) -> int:
+    """Nonbasic rows and candidates that d moves: in `moving` which, in `speeds` how fast, from where, and how far it is
+    to their first kink. Returns how many there are."""
+    r, lam, tau, place, near, pull, price = s.slot.size, s.rows[LAM], s.tau, s.place, s.near, s.pull, s.price
+    what, speed, base, first = s.moving, s.speeds[0], s.speeds[1], s.speeds[2]
+    gamma, listed, found = s.reals[GAMMA], s.wholes[LISTED], 0
     for j in range(r):
-        if slot[j] < 0 and abs(d[j]) > FLAT:
-            what[found], speed[found] = j, d[j]
-            k = segment[j] if d[j] > 0 else segment[j] - 1
+        if s.slot[j] < 0 and abs(d[j]) > FLAT:
+            what[found], speed[found], base[found] = j, d[j], lam[j]
+            k = s.segment[j] if d[j] > 0 else s.segment[j] - 1
             first[found] = max((row_kink(k, gamma) - lam[j]) / d[j], 0.0)
             found += 1
-    if s.reals[RADIUS] == np.inf:
-        k, pull, price = s.wholes[PROFILES], s.pull, s.price
-        track(s)
-        pull[:k] = 0.0
-        gather(s.columns, k, d, pull)
-        for e in range(k):
-            a = pull[e]
-            if abs(a) > FLAT and place[1, e] < 0:
-                seg = place[0, e] if a > 0 else place[0, e] - 1
-                if 0 <= seg < tau.size:
-                    what[found], speed[found], first[found] = r + e, a, max((tau[seg] - price[e]) / a, 0.0)
-                    found += 1
-        return found
-    for c in range(s.wholes[LISTED]):
-        e = near[c]
-        if place[1, e] >= 0:
-            continue
-        a = 0.0
-        for i in range(at.shape[1]):
-            a += d[at[e, i]]
+    if not s.wholes[TRACKED]:
+        for c in range(listed):
+            price[c] = s.shift[near[c]]
+        gather(s.near_columns, listed, lam, price)
+        s.wholes[TRACKED] = 1
+    pull[:listed] = 0.0
+    gather(s.near_columns, listed, d, pull)
+    for c in range(listed):
+        a = pull[c]
         if abs(a) > FLAT:
-            seg = place[0, e] if a > 0 else place[0, e] - 1
-            if 0 <= seg < tau.size:
-                what[found], speed[found] = r + e, a
-                first[found] = max((tau[seg] - price_of(lam, shift, at, e)) / a, 0.0)
+            e = near[c]
+            k = place[0, e] if a > 0 else place[0, e] - 1
+            if place[1, e] < 0 and 0 <= k < tau.size:
+                what[found], speed[found], base[found] = r + e, a, price[c]
+                first[found] = max((tau[k] - price[c]) / a, 0.0)
                 found += 1
     return found
 
 
 @njit(cache=True)
-def _stretch(
-    s: State, what: Ints, speed: Floats, first: Floats, found: int, cap: float, hits: Ints, kinks: Ints, met: Floats
-) -> tuple[int, float]:
-    """Every kink met within `cap`: whose (index into `what`), which, and in `met` where and by how much the gain drops
-    there. Returns how many there are (the buffers hold what fits) and the sum of the drops."""
-    r, lam, tau, rho, mass, generic = s.slot.size, s.rows[LAM], s.tau, s.rho, s.rows[MASS], s.rows[GENERIC]
+def _stretch(s: State, found: int, cap: float, hits: Ints, kinks: Ints, met: Floats) -> tuple[int, float]:
+    """Every kink met within `cap`: whose (index into `moving`), which, and in `met` where and by how much the gain
+    drops there. Returns how many there are (the buffers hold what fits) and the sum of the drops."""
+    r, tau, rho, mass, generic = s.slot.size, s.tau, s.rho, s.rows[MASS], s.rows[GENERIC]
+    what, speed, base, first = s.moving, s.speeds[0], s.speeds[1], s.speeds[2]
     place, counts, gamma, hit, total = s.place, s.counts, s.reals[GAMMA], 0, 0.0
     for c in range(found):
         if first[c] > cap:
             continue
         w, a = what[c], speed[c]
-        seg, last, base = s.segment[w] if w < r else place[0, w - r], 2 if w < r else tau.size - 1, 0.0
-        base = lam[w] if w < r else price_of(lam, s.shift, s.at, w - r)
+        seg, last = (s.segment[w], 2) if w < r else (place[0, w - r], tau.size - 1)
         k = seg if a > 0 else seg - 1
         while 0 <= k <= last:
             if w >= r:
@@ -227,11 +219,11 @@ def _stretch(
             else:
                 to = row_kink(k, gamma)
                 jump = 2 * (s.reals[EPSILON] * mass[w] + DEAD * generic[w]) if k == AT_ZERO else np.inf
-            t = max((to - base) / a, 0.0)
+            t = max((to - base[c]) / a, 0.0)
             if t > cap:
                 break
             total += abs(a) * jump
-            if hit < met.shape[1]:
+            if hit < hits.size:
                 hits[hit], kinks[hit], met[0, hit], met[1, hit] = c, k, t, abs(a) * jump
             hit += 1
             k += 1 if a > 0 else -1
@@ -273,17 +265,23 @@ def _crossing(where: Floats, drop: Floats, hit: int, rate: float) -> int:
 
 
 @njit(cache=True)
-def _pass(s: State, what: int, kink: int, a: float) -> None:
-    """A nonbasic row or profile goes through a kink to the next segment."""
-    r = s.slot.size
-    if what < r:
-        s.rows[GRAD, what] += 2 * s.reals[EPSILON] * s.rows[MASS, what] * (-1.0 if a > 0 else 1.0)
-        s.segment[what] = kink + 1 if a > 0 else kink
-    else:
-        e, grad = what - r, s.rows[GRAD]
-        hold(grad, s.held, s.rho, s.at, e, s.place[0, e], -s.counts[e])
-        s.place[0, e] = kink + 1 if a > 0 else kink
-        hold(grad, s.held, s.rho, s.at, e, s.place[0, e], s.counts[e])
+def _pass(s: State, hit: int, until: float, hits: Ints, kinks: Ints, met: Floats) -> None:
+    """Everything met before `until` goes through its kink to the next segment."""
+    r, grad, held, rho, at, place, counts = s.slot.size, s.rows[GRAD], s.held, s.rho, s.at, s.place, s.counts
+    what, speed, segment, mass, epsilon = s.moving, s.speeds[0], s.segment, s.rows[MASS], s.reals[EPSILON]
+    for h in range(hit):  # kinks of one profile stand in the order in which they are met
+        if met[0, h] >= until:
+            continue
+        w, up = what[hits[h]], speed[hits[h]] > 0
+        seg = kinks[h] + 1 if up else kinks[h]
+        if w < r:
+            grad[w] += 2 * epsilon * mass[w] * (-1.0 if up else 1.0)
+            segment[w] = seg
+        else:
+            e = w - r
+            hold(grad, held, rho, at, e, place[0, e], -counts[e])
+            place[0, e] = seg
+            hold(grad, held, rho, at, e, seg, counts[e])
 
 
 @njit(cache=True)
@@ -292,7 +290,7 @@ def ascend(s: State, limit: float) -> tuple[int, float]:
     than `limit` operations, BROKEN: numerically), and how many operations it took."""
     r, n, lam, edges = s.slot.size, s.at.shape[1], s.rows[LAM], s.edges
     d, cap, work, least = np.zeros(r + 1), s.reals[CAP], 0.0, 2 * r + 64
-    what, speed, first = s.moving, s.speeds[0], s.speeds[1]
+    what, price, pull = s.moving, s.price, s.pull
     hits, kinks, met = np.empty(256, np.int64), np.empty(256, np.int64), np.empty((2, 256))
     while True:
         p, gain = _worst(s)
@@ -307,10 +305,10 @@ def ascend(s: State, limit: float) -> tuple[int, float]:
         pace, rate, chosen, hit = _reach(s.starts, d), abs(gain), -1, 0
         while True:
             room = np.inf if s.reals[RADIUS] == np.inf else s.reals[RADIUS] - _reach(s.starts, lam - s.rows[CENTRE])
-            found = _ahead(s, d, what, speed, first)
+            found = _ahead(s, d)
             work += 2.0 * n * s.wholes[LISTED]
             while True:
-                hit, total = _stretch(s, what, speed, first, found, cap, hits, kinks, met)
+                hit, total = _stretch(s, found, cap, hits, kinks, met)
                 if hit > hits.size:
                     hits, kinks, met = np.empty(2 * hit, np.int64), np.empty(2 * hit, np.int64), np.empty((2, 2 * hit))
                 elif total >= rate or cap * pace > room or cap > 1e12:
@@ -323,22 +321,15 @@ def ascend(s: State, limit: float) -> tuple[int, float]:
             if room == np.inf:
                 return INFEASIBLE, work
             s.reals[RADIUS] *= 4.0
-            rearrange(s)
             _enlist(s, least)
             work += 2.0 * n * s.wholes[PROFILES]
-        for h in range(hit):  # kinks of one profile stand in the order in which they are met
-            if met[0, h] < met[0, chosen]:
-                _pass(s, what[hits[h]], kinks[h], speed[hits[h]])
+        _pass(s, hit, met[0, chosen], hits, kinks, met)
         step, enters = met[0, chosen], what[hits[chosen]]
         _enter(s, p, enters, kinks[chosen])
         for j in range(r):
             lam[j] += step * d[j]
-        if s.reals[RADIUS] == np.inf:
-            price, pull = s.price, s.pull
-            for e in range(s.wholes[PROFILES]):
-                price[e] += step * pull[e]
-        else:
-            s.wholes[TRACKED] = 0
+        for c in range(s.wholes[LISTED]):
+            price[c] += step * pull[c]
         if not exchange(edges, s.at, p, enters):
             return BROKEN, work
         s.wholes[PIVOTS] += 1
@@ -354,7 +345,21 @@ def ascend(s: State, limit: float) -> tuple[int, float]:
         if s.wholes[SINCE] >= RELIST:
             if s.wholes[LISTED] > 2 * least and 2 * s.reals[MOVED] < s.reals[RADIUS]:
                 s.reals[RADIUS] = s.reals[MOVED] + 1e-12
-                rearrange(s)
                 _enlist(s, least)
                 work += 2.0 * n * s.wholes[PROFILES]
             s.wholes[SINCE], s.reals[MOVED] = 0, 0.0
+
+
+@njit(cache=True)
+def follow(s: State, e: int, limit: float, published: Floats, scratch: Floats) -> tuple[int, float]:
+    """Count profile e once and pivot to the optimum: how it ended, and how far any price is from the `published` ones
+    (r,). One call, because a lone event is worth less than the way into compiled code. `scratch` (r+1,) is room."""
+    before = s.wholes[PIVOTS]
+    count(s, e, e + 1, np.ones(1))
+    how, _ = ascend(s, limit)
+    moved = 0.0
+    if how == OPTIMAL and s.wholes[PIVOTS] != before:
+        prices(s, scratch)
+        for j in range(published.size):
+            moved = max(moved, abs(scratch[j] - published[j]))
+    return how, moved

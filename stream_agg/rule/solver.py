@@ -31,9 +31,6 @@ is still about forecasts that err little more than they must."""
 
 MOST_STEPS = 200
 
-NEAR_BELOW = 0.98
-"""Where the search for the smallest epsilon of more rounds starts, as a share of the last one."""
-
 
 class Solver:
     """The rule of one stream, solved from where the last solve ended. It depends on the counts alone, not on that.
@@ -46,24 +43,33 @@ class Solver:
         self._cost = envelope(tuple(spec.actions.values()))
         self._ascent: Ascent | None = None
         self._waiting: list[Profile] = []
-        self._least = SmallestEpsilon()
         self._found: Solution | None = None
 
     def count(self, profile: Profile) -> None:
         """One more round with that profile."""
         if self._ascent is not None:
             self._waiting.append(profile)
-        self._least.count(profile)
 
     def holds(self, rule: Rule) -> bool:
-        """Whether the prices of a rule of this solver are still optimal on its own terms. Raises what `rule` raises."""
-        if self._ascent is None:
+        """Whether the prices of a rule of this solver are still optimal with the rounds counted since, on its own
+        terms; False also where only `rule` can tell. Raises what `rule` raises."""
+        ascent, published = self._ascent, rule.flat[:-1]
+        if ascent is None or (ascent.gamma, ascent.epsilon) != (rule.gamma, rule.epsilon):
             return False
-        ascent = self._solved(rule.gamma, rule.epsilon)
-        if ascent is None:
+        if not self._waiting:
+            return True
+        *earlier, last = self._waiting
+        self._waiting.clear()
+        ascent.count(earlier)
+        self._ascent = None  # unless it ends well
+        try:
+            moved = ascent.follow(last, published, self._spec.solve_limit_s)
+        except Unbounded:
+            raise InfeasibleError(rule.epsilon, smallest_epsilon(self._counted())) from None
+        except Broken:
             return False
-        moved = np.abs(ascent.prices() - rule.flat[:-1]).max()
-        return bool(moved <= 10.0 ** (1 - DECIMALS) * self._cost.unit)
+        self._ascent = ascent
+        return moved <= 10.0 ** (1 - DECIMALS) * self._cost.unit
 
     def rule(self, gamma: float, epsilon: float, epsilon_min: float) -> Rule:
         """The rule at these terms. `InfeasibleError` where hard rows contradict, `SolveError` past the spec's limit."""
@@ -82,7 +88,7 @@ class Solver:
         or where rows contradict each other the worst rho violates them hardly more than any must.
         """
         spec, support = self._spec, self._counted()
-        epsilon_min = self._least.of(support)
+        epsilon_min = smallest_epsilon(support)
         epsilon = epsilon_of(spec, epsilon_min)
         feasible = epsilon_min <= epsilon + TOLERANCE
         if spec.gamma != "auto":
@@ -166,55 +172,26 @@ def epsilon_of(spec: SessionSpec, epsilon_min: float) -> float:
     return AUTO_EPSILON * epsilon_min if spec.epsilon == "auto" else spec.epsilon
 
 
-class SmallestEpsilon:
-    """The smallest feasible epsilon of a growing stream, found from where it was.
+def smallest_epsilon(support: Support) -> float:
+    """The smallest epsilon for which some rho is calibrated within it at every row; 0 without rows.
 
     Newton's method on the least violation, which falls convexly in epsilon at the rate sum N |lambda|: exact after a
     few warm solves, and from below it never overshoots. HiGHS answers where the ascent breaks.
     """
-
-    def __init__(self) -> None:
-        self._ascent: Ascent | None = None
-        self._waiting: list[Profile] = []
-        self._last = 0.0
-
-    def count(self, profile: Profile) -> None:
-        """One more round with that profile, since the last answer."""
-        if self._ascent is not None:
-            self._waiting.append(profile)
-
-    def of(self, support: Support) -> float:
-        """Its value for these profiles, which are those of the last answer and those counted since."""
-        least = support.half_spread()
-        try:
-            ascent = self._ascent or _violation(support, least)
-            self._ascent = None  # unless it ends well
-            ascent.count(self._waiting)
-            self._waiting.clear()
-            found = self._newton(ascent, max(least, NEAR_BELOW * self._last))
-            if found is None:  # it has fallen further than that
-                found = self._newton(ascent, least) or least
-        except Broken:
-            return program.smallest_epsilon(support)
-        self._ascent, self._last = ascent, found
-        return 0.0 if found < TOLERANCE else round(found, DECIMALS)
-
-    def _newton(self, ascent: Ascent, epsilon: float) -> float | None:
-        """From an epsilon that is too small to the smallest that is not; None if it was not too small."""
-        start = epsilon
+    support, _ = support.in_whole_rounds()
+    epsilon = support.half_spread()
+    try:
+        ascent = _violation(support, epsilon)
         for _ in range(MOST_STEPS):
             ascent.terms(1.0, epsilon)
             ascent.solve()
             found = ascent.solution()
             if found.lower <= TOLERANCE * max(1.0, found.rounds):
-                return None if epsilon == start > 0.0 else epsilon
+                return 0.0 if epsilon < TOLERANCE else round(epsilon, DECIMALS)
             epsilon += found.lower / float(np.abs(found.duals) @ found.mass)
-        raise SolveError("Newton's method for the smallest epsilon did not end")
-
-
-def smallest_epsilon(support: Support) -> float:
-    """The smallest epsilon for which some rho is calibrated within it at every row; 0 without rows."""
-    return SmallestEpsilon().of(support.in_whole_rounds()[0])
+    except Broken:
+        return program.smallest_epsilon(support)
+    raise SolveError("Newton's method for the smallest epsilon did not end")
 
 
 def least_violation(support: Support, epsilon: float) -> float:

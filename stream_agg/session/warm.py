@@ -17,6 +17,7 @@ def warm_up() -> None:
     """Load compiled code and slow imports, a second; where an installation starts for the first time, compile, which
     takes half a minute and is kept in the package's `__pycache__` (or where NUMBA_CACHE_DIR says)."""
     drift.warm_up()
-    session = Session(SessionSpec.from_dict(LITTLE))
-    for event, reports in enumerate([(0.25, 0.75), (0.75, 0.25), (0.75, 0.75), (0.25, 0.25)]):
-        session.decide(str(event), dict(zip(LITTLE["experts"], reports, strict=True)), "1970-01-01T00:00:00Z")
+    for schedule in ({"certified": 0.1}, {"every": 1}):
+        session = Session(SessionSpec.from_dict({**LITTLE, "schedule": schedule}))
+        for event, reports in enumerate([(0.25, 0.75), (0.75, 0.25), (0.75, 0.75), (0.25, 0.25), (0.25, 0.25)]):
+            session.decide(str(event), dict(zip(LITTLE["experts"], reports, strict=True)), "1970-01-01T00:00:00Z")

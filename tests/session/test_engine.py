@@ -17,6 +17,7 @@ from scipy.stats import chisquare
 
 import stream_agg as sa
 from stream_agg.events import Forecast, Regret, RuleRecord, State, parse_time
+from stream_agg.session.engine import SETTLE_GROWTH
 
 At = Callable[[float], str]
 Make = Callable[..., sa.Session]
@@ -83,7 +84,7 @@ class TestDecide:
 class TestSchedule:
     def solved_at(self, session: sa.Session, hours: list[float], at: At) -> list[int]:
         """Rounds counted at each solve, while an event comes at each of those hours; every new rule is published, and
-        all that is known of it where the rounds have grown by a twentieth."""
+        all that is known of it where the rounds have grown by a quarter."""
         rng, rounds, reported, version = random.Random(5), [0], 0, 0
         for t, hour in enumerate(hours):
             record = {"session": "paris-rain", "event": f"e{t}", "time": at(hour), "forecasts": reports(rng)}
@@ -95,7 +96,7 @@ class TestSchedule:
                 continue
             assert action.rule.round == t
             rounds.append(t)
-            reports_due = t >= reported * 1.05
+            reports_due = t >= reported * SETTLE_GROWTH
             assert [o.reason for o in before if isinstance(o, Regret)] == ["solve"] * reports_due
             assert new == [(t, action.rule.version)] * (reports_due or action.rule.version > version)
             reported, version = t if reports_due else reported, action.rule.version
