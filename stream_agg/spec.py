@@ -53,10 +53,13 @@ class Alphabet:
 
     levels: tuple[float, ...]
     midpoints: tuple[float, ...] = field(init=False, repr=False)
+    index: Mapping[float, int] = field(init=False, repr=False, compare=False)
+    """Where a report that is a level to the bit has its place."""
 
     def __post_init__(self) -> None:
         pairs = zip(self.levels, self.levels[1:], strict=False)
         object.__setattr__(self, "midpoints", tuple((a + b) / 2 + ON_LEVEL for a, b in pairs))
+        object.__setattr__(self, "index", {z: i for i, z in enumerate(self.levels)})
 
     def nearest(self, p: float) -> int:
         """Index of the level nearest to `p`, the lower one of two."""
@@ -140,6 +143,8 @@ class SessionSpec:
                 if self.missing == "reject":
                     raise EventError("missing_expert", f"expert {name!r} gave no forecast")
                 indices.append(SILENT)
+            elif p in alphabet.index:
+                indices.append(alphabet.index[p])
             elif reject and alphabet.exact(p) is None:
                 raise EventError("off_level", f"{p!r} is no level of expert {name!r}")
             else:

@@ -185,7 +185,7 @@ class Session(Stored):
             self._forget()
         states = tally.states0 + tally.states1
         remember(self, forecast.event, Decision(known.round, forecast.time_us, profile, mix, chosen, states))
-        self.touch("profiles", self.names.text(profile))
+        self.touch_profile(profile)
         self.touch("state", "counters")
         return Action(
             session=spec.session,
@@ -227,7 +227,7 @@ class Session(Stored):
             tally.states0 += 1 - value
             tally.states1 += value
         self.policy.learn(known, tally, decision)
-        self.touch("profiles", self.names.text(decision.profile))
+        self.touch_profile(decision.profile)
         if known.states < max(known.reported_states + 1, known.reported_states * REPORT_GROWTH):
             return "applied", []
         known.reported_states = known.states
@@ -336,7 +336,7 @@ class Session(Stored):
             tally.seen, tally.payoff0, tally.slope = tally.seen / 2, tally.payoff0 / 2, tally.slope / 2
             if tally.seen < NEGLIGIBLE and not (tally.states0 + tally.states1 or tally.estimates):
                 del self.tallies[e]
-            self.touch("profiles", self.names.text(e))
+            self.touch_profile(e)
         if self.certificate is not None:
             self.certificate.halve()
         self._solver = None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict
 from typing import Self
 
@@ -42,15 +42,21 @@ class Stored:
         """Decisions whose state is not known yet; follows from `events`."""
         self.due_events, self.due_parked = Due({}), Due({})
         self.names = ProfileText(spec)
-        self._dirty: dict[str, set[str]] = {"state": set(STATE), "profiles": set(), "events": set(), "parked": set()}
+        self._dirty: dict[str, set[str]] = {"state": set(STATE), "events": set(), "parked": set()}
+        self._dirty_profiles: set[Profile] = set()
 
     def touch(self, table: str, key: str) -> None:
         """Mark a field as changed."""
         self._dirty[table].add(key)
 
+    def touch_profile(self, profile: Profile) -> None:
+        """Mark the tally of a profile as changed."""
+        self._dirty_profiles.add(profile)
+
     def tables(self) -> dict[str, dict[str, bytes]]:
         """The whole state as tables of fields."""
         every = {name: {key: self._field(name, key) for key in self._keys(name)} for name in self._dirty}
+        every["profiles"] = self._profiles(self.tallies)
         return {name: {k: v for k, v in rows.items() if v is not None} for name, rows in every.items()}
 
     def changes(self) -> dict[str, dict[str, bytes | None]]:
@@ -58,8 +64,9 @@ class Stored:
         changed = {
             name: {key: self._field(name, key) for key in sorted(keys)} for name, keys in self._dirty.items() if keys
         }
-        for keys in self._dirty.values():
-            keys.clear()
+        if self._dirty_profiles:
+            changed["profiles"] = self._profiles(sorted(self._dirty_profiles))
+        self._clean()
         return changed
 
     @classmethod
@@ -87,8 +94,7 @@ class Stored:
         session.parked = dict(sorted(parked, key=lambda item: item[1].number))
         session.due_events, session.due_parked = Due(session.events), Due(session.parked)
         session.open = sum(d.state is None for d in session.events.values())
-        for keys in session._dirty.values():
-            keys.clear()
+        session._clean()
         return session
 
     def to_bytes(self) -> bytes:
@@ -103,14 +109,18 @@ class Stored:
     def _keys(self, table: str) -> list[str]:
         if table == "state":
             return list(STATE)
-        if table == "profiles":
-            return [self.names.text(e) for e in self.tallies]
         return list(self.events if table == "events" else self.parked)
 
+    def _profiles(self, profiles: Iterable[Profile]) -> dict[str, bytes | None]:
+        found = ((e, self.tallies.get(e)) for e in profiles)
+        return {self.names.text(e): codec.dump_tally(tally) if tally else None for e, tally in found}
+
+    def _clean(self) -> None:
+        self._dirty_profiles.clear()
+        for keys in self._dirty.values():
+            keys.clear()
+
     def _field(self, table: str, key: str) -> bytes | None:
-        if table == "profiles":
-            tally = self.tallies.get(self.names.profile(key))
-            return codec.dump_tally(tally) if tally else None
         if table == "events":
             return codec.dump_decision(self.events[key]) if key in self.events else None
         if table == "parked":
