@@ -14,7 +14,7 @@ from stream_agg.rule.ascent import Ascent, Broken, Unbounded
 from stream_agg.rule.envelope import Envelope, envelope
 from stream_agg.rule.rule import Rule, rule_of, steepest, unseen_rule
 from stream_agg.rule.solution import DECIMALS, TOLERANCE, Solution
-from stream_agg.rule.support import Levels, Profile, Support
+from stream_agg.rule.support import Floats, Levels, Profile, Support
 from stream_agg.spec import SessionSpec
 
 AUTO_GAMMA_DOUBLINGS = 6
@@ -51,13 +51,23 @@ class Solver:
             self._waiting.append(profile)
 
     def holds(self, rule: Rule) -> bool:
-        """Whether the prices of a rule of this solver are still optimal with the rounds counted since, on its own
-        terms; False also where only `rule` can tell. Raises what `rule` raises."""
-        ascent, published = self._ascent, rule.flat[:-1]
-        if ascent is None or (ascent.gamma, ascent.epsilon) != (rule.gamma, rule.epsilon):
-            return False
-        if not self._waiting:
-            return True
+        """Whether the prices of a rule are still optimal with the rounds counted since, on its own terms; False also
+        where only `rule` can tell. Raises what `rule` raises."""
+        published = rule.flat[:-1]
+        moved = self._followed(rule, published)
+        if moved is None:
+            ascent = self._solved(rule.gamma, rule.epsilon)
+            if ascent is None:
+                return False
+            moved = float(np.abs(ascent.prices() - published).max())
+        return moved <= 10.0 ** (1 - DECIMALS) * self._cost.unit
+
+    def _followed(self, rule: Rule, published: Floats) -> float | None:
+        """How far prices are from the published ones with the last round that waits to be counted: the short way, for
+        an ascent at work on these terms. None where there is none."""
+        ascent = self._ascent
+        if ascent is None or not self._waiting or (ascent.gamma, ascent.epsilon) != (rule.gamma, rule.epsilon):
+            return None
         *earlier, last = self._waiting
         self._waiting.clear()
         ascent.count(earlier)
@@ -67,9 +77,9 @@ class Solver:
         except Unbounded:
             raise InfeasibleError(rule.epsilon, smallest_epsilon(self._counted())) from None
         except Broken:
-            return False
+            return None
         self._ascent = ascent
-        return moved <= 10.0 ** (1 - DECIMALS) * self._cost.unit
+        return moved
 
     def rule(self, gamma: float, epsilon: float, epsilon_min: float) -> Rule:
         """The rule at these terms. `InfeasibleError` where hard rows contradict, `SolveError` past the spec's limit."""
