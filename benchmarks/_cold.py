@@ -14,7 +14,6 @@ from _worlds import Program, first, independent, latent
 from scipy.optimize import linprog
 
 import stream_agg as sa
-from stream_agg.rule import program
 
 SOLVERS = ("paper", "highs", "ascent", "solve")
 """The paper's LP by scipy's linprog; HiGHS on the reduced program; the compiled ascent on it; `sa.solve`."""
@@ -56,7 +55,7 @@ def cold(world: str, of: Program, limit_s: float) -> dict[str, Any]:
 
     works: dict[str, Callable[[], float | None]] = {
         "paper": papers(of, limit_s),
-        "highs": lambda: program.robust(of.support, of.cost, of.gamma, 0.0).lower / of.support.total,
+        "highs": lambda: of.robust().lower / of.support.total,
         "ascent": ascend,
         "solve": lambda: sa.solve(of.spec, of.by_levels).value,
     }

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from functools import partial
 from itertools import chain, islice
 from statistics import fmean, median
 from typing import Any
@@ -15,15 +14,16 @@ from _clock import timed
 from _worlds import Program, first, independent, latent, repeating
 
 import stream_agg as sa
-from stream_agg.rule import program
 from stream_agg.rule.ascent import Ascent
+from stream_agg.rule.rule import Rule
+from stream_agg.rule.solver import Solver
 from stream_agg.rule.support import Profile
 
 RUNS = 5
 """The batches are gone through so many times, with new events each time; means over a run, medians over runs."""
 
 PUBLISHED = 20
-"""So many batches, after the others, are taken to the full solution that a session publishes."""
+"""So many batches, after the others, are made into a new rule, with its bounds computed afresh."""
 
 
 @dataclass(frozen=True)
@@ -50,53 +50,59 @@ def cases(rounds: int) -> list[Case]:
 def warm(case: Case, batches: Mapping[int, int]) -> list[dict[str, Any]]:
     """Re-solves after batches of new events, `batches`: size -> how many; and HiGHS, cold, on the counts after them."""
     counts = Counter(islice(case.profiles, case.rounds))
-    ascent = Program.of(case.experts, case.levels, counts).ascent()
+    of, found = Program.of(case.experts, case.levels, counts), []
+    solver, ascent = Solver(of.spec, lambda: of.support), of.ascent()
+    rule = solver.rule(of.gamma, 0.0, 0.0)
     ascent.solve()
-    found = []
     for size, times in batches.items():
-        runs = []
-        for _ in range(RUNS):
-            new = [list(islice(case.profiles, size)) for _ in range(times)]
-            runs.append(resolved(ascent, new))
-            counts.update(chain.from_iterable(new))
-        row = {name: median(run[name] for run in runs) for name in runs[0]}
-        now = Program.of(case.experts, case.levels, Counter(counts))
-        other, spent = timed(partial(program.robust, now.support, now.cost, now.gamma, 0.0))
-        row["off"] = abs(ascent.solution().lower - other.lower) / now.support.total
+        runs = [[list(islice(case.profiles, size)) for _ in range(times)] for _ in range(RUNS)]
+        taken = [resolved(solver, rule, new) for new in runs]
+        row = {name: median(each[name] for each in taken) for name in taken[0]}
+        row |= pivoted(ascent, [batch for new in runs for batch in new])
         later = [list(islice(case.profiles, size)) for _ in range(min(times, PUBLISHED))]
-        row["solution_us"] = published(ascent, later)
-        counts.update(chain.from_iterable(later))
+        row["rule_us"] = published(solver, rule, later)
+        counts.update(chain.from_iterable(chain(*runs, later)))
+        ascent.count(chain.from_iterable(later))
+        ascent.solve()
+        now = Program(of.spec, Counter(counts))
+        other, spent = timed(now.robust)
+        row["off"] = abs(ascent.solution().lower - other.lower) / now.support.total
         about = {"world": case.name, "experts": case.experts, "levels": case.levels, "k": len(now.counts)}
         found.append({**about, "events": size, **row, "highs": asdict(spent)})
     return found
 
 
-def resolved(ascent: Ascent, new: list[list[Profile]]) -> dict[str, float]:
-    """Batch after batch counted, solved, and its prices read: microseconds a batch, and how it was done."""
-    walls, pivots, cpu = [], [], time.process_time()
+def resolved(solver: Solver, rule: Rule, new: Sequence[Sequence[Profile]]) -> dict[str, float]:
+    """Batch after batch counted, solved, and its prices compared with a rule's: microseconds a batch."""
+    walls, cpu = [], time.process_time()
     for batch in new:
-        before, start = ascent.pivots, time.perf_counter()
+        start = time.perf_counter()
+        for e in batch:
+            solver.count(e)
+        solver.holds(rule)
+        walls.append(time.perf_counter() - start)
+    cpu = time.process_time() - cpu
+    return {"cpu_us": cpu / len(new) * 1e6, "wall_us": fmean(walls) * 1e6, "median_us": median(walls) * 1e6}
+
+
+def pivoted(ascent: Ascent, new: Sequence[Sequence[Profile]]) -> dict[str, float]:
+    """Pivots a batch, and the share of the batches that needed one: the same solves again, without a clock."""
+    pivots = []
+    for batch in new:
+        before = ascent.pivots
         ascent.count(batch)
         ascent.solve()
-        ascent.prices()
-        walls.append(time.perf_counter() - start)
         pivots.append(ascent.pivots - before)
-    return {
-        "cpu_us": (time.process_time() - cpu) / len(new) * 1e6,
-        "wall_us": fmean(walls) * 1e6,
-        "median_us": median(walls) * 1e6,
-        "pivots": fmean(pivots),
-        "pivoted": sum(map(bool, pivots)) / len(new),
-    }
+    return {"pivots": fmean(pivots), "pivoted": sum(map(bool, pivots)) / len(new)}
 
 
-def published(ascent: Ascent, new: list[list[Profile]]) -> float:
-    """Microseconds of the processor for a batch, with the solution computed afresh from the basis every time."""
+def published(solver: Solver, rule: Rule, new: Sequence[Sequence[Profile]]) -> float:
+    """Microseconds of the processor for a batch, with a new rule made of it every time."""
     cpu = time.process_time()
     for batch in new:
-        ascent.count(batch)
-        ascent.solve()
-        ascent.solution()
+        for e in batch:
+            solver.count(e)
+        solver.rule(rule.gamma, rule.epsilon, rule.epsilon_min)
     return (time.process_time() - cpu) / len(new) * 1e6
 
 

@@ -15,8 +15,10 @@ import numpy as np
 import stream_agg as sa
 from stream_agg.events import Forecast
 from stream_agg.replay.source import Source
+from stream_agg.rule import program
 from stream_agg.rule.ascent import Ascent
 from stream_agg.rule.envelope import Envelope, envelope
+from stream_agg.rule.solution import Solution
 from stream_agg.rule.support import Levels, Profile, Support
 from stream_agg.spec import Schedule
 
@@ -102,12 +104,16 @@ class Program:
         return {tuple(z[i] for z, i in zip(alphabets, e, strict=True)): n for e, n in self.counts.items()}
 
     def ascent(self) -> Ascent:
-        """The compiled solver on it, not yet solved."""
+        """The compiled ascent on it, not yet solved."""
         return ascent(self.spec, self.gamma, 0.0, self.support)
+
+    def robust(self) -> Solution:
+        """HiGHS's answer."""
+        return program.robust(self.support, self.cost, self.gamma, 0.0)
 
 
 def ascent(of: sa.SessionSpec, gamma: float, epsilon: float, support: Support | None = None) -> Ascent:
-    """The compiled solver of a spec's program, empty or on counted profiles."""
+    """The compiled ascent on a spec's program, empty or of counted profiles."""
     levels, cost = [a.levels for a in of.experts.values()], envelope(tuple(of.actions.values()))
     return Ascent.of(levels, cost, gamma, epsilon, support) if support else Ascent(levels, cost, gamma, epsilon)
 

@@ -7,11 +7,12 @@ cold       one program from arrays: the paper's LP (eq. RMM_LP_dualized) by scip
            sparse, without the time to build it, for `--longest` seconds at most; HiGHS on the reduced program (r rows);
            the compiled dual ascent on the same; `sa.solve` from counts by levels, conversions and epsilon_min included.
            `off`: the largest difference between their values per round.
-warm       counted, solved, prices read, after 1, 10, 1,000 more events; `solution`: with bounds computed afresh, as
-           a new rule needs them. HiGHS solves the reduced program on the same counts from scratch.
+warm       1, 10, 1,000 more events counted, solved, and the prices compared with a rule's; `new rule`: with a rule made
+           of them and its bounds computed afresh. HiGHS solves the reduced program on the same counts from scratch.
 decide     the mixed action at a profile that was never seen.
 every      a session that solves at every event; its parts: events that bring a report, the same session without solves
-           (it keeps a gap instead), and the solves alone. `pivoted`: share of the events that needed a pivot.
+           (it keeps a gap instead), and the solver alone, new rules included where prices change. `pivoted`: share of
+           the events that needed a pivot.
 certified  a session that solves when its gap asks for it. `lost`: exact value of the rounds so far less what the prices
            in force prove, per round, before every event; `late`: after the first tenth; `strategy`: less what the
            strategy earns against the worst rho, at a sample of events. The published gap has to cover it.
@@ -69,7 +70,7 @@ FULL = Form(
 )
 SMOKE = Form(((3, 200), (6, 300)), 300, {1: 4, 10: 2}, 50, 150, 150, 5, (50, 100))
 
-PARTS = {"without solving": "quiet_us", "solves alone": "solver_us", "with a report": "reports_us", "every 1": "cpu_us"}
+PARTS = {"without solving": "quiet_us", "solver alone": "solver_us", "with a report": "reports_us", "every 1": "cpu_us"}
 
 LEGEND: Mapping[str, Any] = {"fontsize": "x-small", "loc": "upper center", "bbox_to_anchor": (0.5, -0.13), "ncols": 2}
 
@@ -177,7 +178,7 @@ def _warm(row: Row) -> Row:
         "median": f"({row['median_us']:.4g})",
         "pivots": row["pivots"],
         "pivoted": row["pivoted"],
-        "solution": row["solution_us"],
+        "new rule": row["rule_us"],
         "HiGHS": f"{highs['cpu_s'] * 1e3:.4g} ({highs['wall_s'] * 1e3:.4g})",
         "off": row["off"],
     }
