@@ -61,10 +61,37 @@ def test_a_claim_that_fails_says_so() -> None:
 
 def test_pictures(tmp_path: Path) -> None:
     pytest.importorskip("matplotlib", reason="pictures need the extra `bench`")
-    for script, *args in (("regret.py",), ("necessity.py", "--schedule", '{"growth": 0.5}')):
+    scripts = (
+        ("regret.py",),
+        ("necessity.py", "--schedule", '{"growth": 0.5}'),
+        ("solver.py", "--longest", "0"),
+    )
+    for script, *args in scripts:
         picture = tmp_path / f"{script}.png"
-        run(script, "--smoke", "--plot", str(picture), *args)
+        printed = run(script, "--smoke", "--plot", str(picture), *args)
         assert picture.read_bytes().startswith(b"\x89PNG")
+    assert "over 0 s" in printed  # the paper's LP, in no time
+
+
+def test_solver(made_up: Path) -> None:
+    found = json.loads(run("solver.py", "--smoke", "--json", "--file", str(made_up)))
+    assert all(found["claims"].values())
+    assert not any("at most" in claim or "faster" in claim for claim in found["claims"])  # of times, it claims nothing
+    for row in found["cold"]:
+        assert not row["unfinished"]
+        assert all(spent["cpu_s"] > 0 and spent["times"] == 7 for spent in row["spent"].values())
+        assert row["off"] <= 1e-7
+    assert {(row["world"], row["events"]) for row in found["warm"]} == {
+        (world, events) for world in ("bookmakers", "independent") for events in (1, 10)
+    }
+    assert [row["feed"] for row in found["every"]] == ["rain", "generated, 50 profiles"]
+    for often, seldom in zip(found["every"], found["certified"], strict=True):
+        assert seldom["checked"] == often["events"] - 1
+        assert seldom["solves"] < often["events"]
+        assert 0 < seldom["lost"]["mean"] <= seldom["gap"]["mean"]  # the rule lags, by no more than it says
+        assert -1e-9 <= seldom["strategy_lost"]["max"] <= seldom["lost"]["max"] + 1e-9
+    few, many = ({row["k"] for row in found["size"] if row["experts"] == n} for n in (3, 12))
+    assert few == many  # or the comparison would be one of numbers of profiles
 
 
 def test_hedge() -> None:
