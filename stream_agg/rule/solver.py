@@ -52,8 +52,6 @@ class Solver:
 
     def holds(self, rule: Rule) -> bool:
         """Whether the prices of a rule of this solver are still optimal, by its own terms. Raises what `rule` raises."""
-        if self._ascent is None:
-            return False
         ascent = self._solved(rule.gamma, rule.epsilon)
         if ascent is None:
             return False
