@@ -1,5 +1,5 @@
-"""The rule is a function of the counts: after 10,000 events it is the same to the bit, whatever became of the process in
-between, and whether its solver was warm or cold."""
+"""The rule is a function of the counts: after 10,000 events it is the same to the bit, whatever became of the process
+in between, and whether its solver was warm or cold."""
 
 from __future__ import annotations
 
