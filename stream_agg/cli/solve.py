@@ -76,7 +76,8 @@ def _summary(result: dict[str, Any]) -> str:
         f"gamma {result['gamma']}   exact {'yes' if result['exact'] else 'no'}   epsilon_min {result['epsilon_min']:g}"
     ]
     if result["penalty"]:
-        lines.append(f"value contains a penalty of {result['penalty']:.6f}: the counts are not calibrated in any state")
+        why = "no states calibrate the counts" if result["robust"] is None else "at a larger gamma there is less of it"
+        lines.append(f"value contains a penalty of {result['penalty']:.6f}, which is no payoff: {why}")
     lines += [
         f"{name.replace('_', ' '):22} {result[name]:14.6f}  ({result[name] / result['rounds']:.6f} per round)"
         for name in ("robust", "optimal_in_hindsight", "contextual", "bayesian")

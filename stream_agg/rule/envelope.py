@@ -21,6 +21,9 @@ TIE = 1e-8
 """Prices closer than this, in units, to a kink are on it: duals are published rounded (`solution.DECIMALS`), sums of up
 to 64 of them are off by less, and mixing two actions by a weight of rounding noise helps nobody."""
 
+FLAT = 1e-100
+"""A slope up to this is none: in units of it, no gamma would have a number."""
+
 
 @dataclass(frozen=True)
 class Envelope:
@@ -39,7 +42,7 @@ class Envelope:
         """The power of two next to the steepest slope, 1 where all are flat: solvers scale payoffs by it,
         losslessly."""
         steepest = max(map(abs, self.slopes))
-        return 2.0 ** math.ceil(math.log2(steepest)) if steepest else 1.0
+        return 2.0 ** math.ceil(math.log2(steepest)) if steepest > FLAT else 1.0
 
     @cached_property
     def arrays(self) -> tuple[Floats, Floats, float]:

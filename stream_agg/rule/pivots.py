@@ -291,6 +291,8 @@ def ascend(s: State, limit: float) -> tuple[int, float]:
     r, n, lam, edges = s.slot.size, s.at.shape[1], s.rows[LAM], s.edges
     d, cap, work, least = np.zeros(r + 1), s.reals[CAP], 0.0, 2 * r + 64
     what, price, pull = s.moving, s.price, s.pull
+    # No kink of a profile is that far; those of rows are at gamma, at most at gamma / FLAT along d.
+    farthest = 1e12 * max(s.reals[GAMMA], 1.0) if s.reals[GAMMA] < np.inf else 1e12
     hits, kinks, met = np.empty(256, np.int64), np.empty(256, np.int64), np.empty((2, 256))
     while True:
         p, gain = _worst(s)
@@ -311,7 +313,7 @@ def ascend(s: State, limit: float) -> tuple[int, float]:
                 hit, total = _stretch(s, found, cap, hits, kinks, met)
                 if hit > hits.size:
                     hits, kinks, met = np.empty(2 * hit, np.int64), np.empty(2 * hit, np.int64), np.empty((2, 2 * hit))
-                elif total >= rate or cap * pace > room or cap > 1e12:
+                elif total >= rate or cap * pace > room or cap > farthest:
                     break
                 else:
                     cap *= 6.0

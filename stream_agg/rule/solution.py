@@ -39,6 +39,17 @@ class Solution:
         """sum_{i,z} max(0, |residual| - epsilon N_{i,z})."""
         return float(np.maximum(np.abs(self.residual) - epsilon * self.mass, 0.0).sum())
 
+    def times(self, factor: float) -> Solution:
+        """The same prices of counts that are so many times as large."""
+        return Solution(
+            self.duals,
+            self.lower * factor,
+            self.payoff * factor,
+            self.residual * factor,
+            self.mass * factor,
+            self.rounds * factor,
+        )
+
 
 def generic(size: int) -> Floats:
     """1/2 + frac sqrt(j-th prime): rationally independent, so that no few of them add up to others by accident."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 
 import numpy as np
 
@@ -44,10 +43,13 @@ class Solver:
         self._ascent: Ascent | None = None
         self._waiting: list[Profile] = []
         self._found: Solution | None = None
+        self._factor = 1.0
 
     def count(self, profile: Profile) -> None:
         """One more round with that profile."""
-        if self._ascent is not None:
+        if self._factor != 1.0:  # parts of rounds are solved in a unit that follows from all of them
+            self._ascent = None
+        elif self._ascent is not None:
             self._waiting.append(profile)
 
     def holds(self, rule: Rule) -> bool:
@@ -75,7 +77,7 @@ class Solver:
         try:
             moved = ascent.follow(last, published, self._spec.solve_limit_s)
         except Unbounded:
-            raise InfeasibleError(rule.epsilon, smallest_epsilon(self._counted())) from None
+            raise InfeasibleError(rule.epsilon, smallest_epsilon(self._support())) from None
         except Broken:
             return None
         self._ascent = ascent
@@ -85,10 +87,11 @@ class Solver:
         """The rule at these terms. `InfeasibleError` where hard rows contradict, `SolveError` past the spec's limit."""
         try:
             ascent = self._solved(gamma, epsilon)
-            self._found = ascent.solution() if ascent else program.robust(self._counted(), self._cost, gamma, epsilon)
+            found = ascent.solution() if ascent else program.robust(self._support(), self._cost, gamma, epsilon)
         except Broken:
             self._ascent = None
-            self._found = program.robust(self._counted(), self._cost, gamma, epsilon)
+            found = program.robust(self._support(), self._cost, gamma, epsilon)
+        self._found = found.times(1 / self._factor)
         return rule_of(self._spec, gamma, epsilon, epsilon_min, self._found)
 
     def settle(self) -> Rule:
@@ -97,7 +100,7 @@ class Solver:
         `gamma: "auto"` starts from max_a |u(a,1) - u(a,0)| and doubles until calibration binds: the penalty is exact,
         or where rows contradict each other the worst rho violates them hardly more than any must.
         """
-        spec, support = self._spec, self._counted()
+        spec, support = self._spec, self._support()
         epsilon_min = smallest_epsilon(support)
         epsilon = epsilon_of(spec, epsilon_min)
         feasible = epsilon_min <= epsilon + TOLERANCE
@@ -125,7 +128,7 @@ class Solver:
         """The ascent at its optimum; None where it broke even from a fresh start."""
         for _ in range(2):
             fresh = self._ascent is None
-            ascent = self._ascent or Ascent.of(self._alphabets, self._cost, gamma, epsilon, self._counted())
+            ascent = self._ascent or Ascent.of(self._alphabets, self._cost, gamma, epsilon, self._support())
             try:
                 ascent.count(self._waiting)
                 self._waiting.clear()
@@ -133,7 +136,7 @@ class Solver:
                 self._ascent = None  # unless it ends well
                 ascent.solve(self._spec.solve_limit_s)
             except Unbounded:
-                raise InfeasibleError(epsilon, smallest_epsilon(self._counted())) from None
+                raise InfeasibleError(epsilon, smallest_epsilon(self._support())) from None
             except Broken:
                 if fresh:
                     return None
@@ -141,6 +144,10 @@ class Solver:
             self._ascent = ascent
             return ascent
         return None
+
+    def _support(self) -> Support:
+        whole, self._factor = self._counted().in_whole_rounds()
+        return whole
 
     @property
     def _alphabets(self) -> list[tuple[float, ...]]:
@@ -161,9 +168,7 @@ def solve_support(spec: SessionSpec, support: Support) -> Rule:
     """`solve` for profiles that are counted and sorted already."""
     if not len(support.counts):
         return unseen_rule(spec)
-    whole, factor = support.in_whole_rounds()
-    rule = Solver(spec, lambda: whole).settle()
-    return rule if factor == 1.0 else replace(rule, rounds=support.total)
+    return Solver(spec, lambda: support).settle()
 
 
 def count_indexed(spec: SessionSpec, counts: Mapping[Levels, float]) -> dict[Profile, float]:

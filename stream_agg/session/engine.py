@@ -276,6 +276,8 @@ class Session(Stored):
             return t >= tried * (1 + schedule.amount)
         if schedule.kind == "seconds":
             return (known.forecast_us or 0) - (known.tried_us or 0) >= schedule.amount * 1e6
+        if "auto" in (self.spec.gamma, self.spec.epsilon) and t >= known.settled_round * SETTLE_GROWTH:
+            return True  # the gap is about the terms in force, however few rounds chose them
         gap = self._gap()
         return gap is None or gap > schedule.amount * self._largest_payoff / self._rounds**0.5
 

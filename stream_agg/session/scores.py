@@ -12,7 +12,7 @@ from stream_agg.events import ExpertCalibration, RobustPart
 from stream_agg.learn.exp3 import Estimates
 from stream_agg.rule import program
 from stream_agg.rule.benchmarks import best_response, optimal_in_hindsight
-from stream_agg.rule.rule import Rule
+from stream_agg.rule.rule import NO_VIOLATION, Rule
 from stream_agg.rule.support import Floats, Profile, Support
 from stream_agg.spec import SILENT, SessionSpec
 
@@ -53,14 +53,14 @@ def robust_part(
     moved, rho = program.worst_case(seen, slope, rule.gamma, rule.epsilon)
     worst = math.fsum(tally.payoff0 for tally in ordered) + moved
     violation = seen.violation(rho, rule.epsilon) / t
-    penalty = 0.0 if math.isinf(rule.gamma) else rule.gamma * violation
+    penalty = 0.0 if math.isinf(rule.gamma) or violation <= NO_VIOLATION else rule.gamma * violation
     return RobustPart(
         round=rounds,
         value=rule.value,
         worst_case=worst / t,
         regret=t * rule.value - worst,
         bound=None if spec.half_life else robust_bound(spec, rounds, rule.gamma, rule.epsilon),
-        penalty=penalty if penalty > 1e-9 else 0.0,
+        penalty=penalty,
         value_penalty=rule.penalty,
         exact=rule.exact,
         gamma=None if math.isinf(rule.gamma) else rule.gamma,

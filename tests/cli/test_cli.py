@@ -103,6 +103,31 @@ def test_solve_gives_the_numbers_of_the_paper(tmp_path: Path, capsys: pytest.Cap
 
 
 @pytest.mark.parametrize(
+    ("counts", "gamma", "penalty", "why"),
+    [
+        # eq. penalized_SP at gamma 1/2: the worst case is 29/28 with what violating calibration costs
+        ([(1 / 3, 1 / 6, 11), (1 / 3, 3 / 4, 10), (2 / 3, 1 / 6, 7), (2 / 3, 3 / 4, 14)], 0.5, 2 / 7, "a larger gamma"),
+        # one says 1/3 and the other 3/4: somebody is wrong by 5/12 in all
+        ([(1 / 3, 3 / 4, 100)], 5.0, 25 / 12, "no states calibrate the counts"),
+    ],
+)
+def test_solve_says_what_of_the_value_is_no_payoff(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], counts: list[Any], gamma: float, penalty: float, why: str
+) -> None:
+    (tmp_path / "spec.json").write_bytes(orjson.dumps(SPEC))
+    (tmp_path / "n.csv").write_text("one,two,count\n" + "".join(f"{a},{b},{n}\n" for a, b, n in counts))
+    args = ["solve", str(tmp_path / "spec.json"), str(tmp_path / "n.csv"), "--set", f"gamma={gamma}"]
+    assert run([*args, "--json"]) == 0
+    assert orjson.loads(capsys.readouterr().out)["penalty"] == pytest.approx(penalty)
+    assert run(args) == 0
+    said = capsys.readouterr().out
+    assert f"value contains a penalty of {penalty:.6f}, which is no payoff: " in said
+    assert why in said
+    assert run([*args[:-1], "gamma=100", "--set", "epsilon=0.25"]) == 0
+    assert "penalty" not in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
     ("args", "says"),
     [
         (["replay", "nowhere.csv", *BARE], "nowhere.csv"),

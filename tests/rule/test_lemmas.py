@@ -103,6 +103,12 @@ def test_a_penalty_as_large_as_the_hard_prices_costs_the_calibration_error(
 
 
 @given(cases(), st.sampled_from([0.01, 0.1, 1.0, 30.0]), st.sampled_from([0.0, 0.05]))
+@example(  # a gamma of 1e140 times the steepest slope is no hard constraint
+    case=Case([(0.0, 0.0), (0.0, 1e-142)], {(0.1, 0.1): 1, (0.1, 0.4): 1, (0.4, 0.1): 1}, {}, 2), gamma=1.0, epsilon=0.0
+)
+@example(
+    case=Case([(0.0, 0.0), (0.0, 1e-42)], {(0.1, 0.1): 1, (0.1, 0.4): 1, (0.4, 0.1): 1}, {}, 2), gamma=1.0, epsilon=0.0
+)
 @some
 def test_any_penalty_is_at_most_the_calibration_error_above_hard_constraints(
     make_spec: Any, case: Case, gamma: float, epsilon: float
