@@ -103,6 +103,16 @@ class TestEpsilonAuto:
                 assert (mine.value, mine.upper_bound) == (cold.value, cold.upper_bound)
 
 
+def test_reports_follow_the_rounds_though_the_gap_asks_for_no_solve(make: Make, at: At) -> None:
+    session = make(schedule={"certified": 0.1})
+    told = [
+        a.round - 1 for a, before, _ in follow(session, 300, at, agreed) if any(isinstance(o, Regret) for o in before)
+    ]
+    assert told[0] == 1
+    assert told[-1] * REPORT_GROWTH > 299
+    assert all(b == max(a + 1, math.ceil(a * REPORT_GROWTH - 1e-9)) for a, b in pairwise(told))
+
+
 class TestStamp:
     """With a solve at every event."""
 
