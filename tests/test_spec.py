@@ -75,7 +75,7 @@ BAD: list[tuple[str, Any, str]] = [
     ("epsilon", 1.1, "epsilon: expected"),
     ("epsilon", math.nan, "epsilon: expected"),
     ("epsilon", None, "epsilon: expected"),
-    ("epsilon", "some", 'epsilon: expected a number in [0, 1] or "auto"'.replace("[", r"\\[")),
+    ("epsilon", "some", 'epsilon: expected a number in [0, 1] or "auto"'.replace("[", r"\[")),
     ("solve_limit_s", 0, "solve_limit_s: expected a positive number"),
     ("half_life", 0, "half_life: expected a whole number of at least 1"),
     ("schedule", {}, "schedule: expected an object with one of"),
