@@ -77,12 +77,12 @@ def followed(feed: Feed, gamma: float) -> Rule:
     """The rule after every event, without an engine; at the end, the last."""
     counts: Counter[Profile] = Counter(feed.profiles[:1])
     solver = Solver(feed.spec, lambda: Support.of(feed.spec.experts.values(), counts))
-    rule = solver.rule(gamma, 0.0, 0.0)
+    rule = solver.rule(gamma, 0.0)
     for e in feed.profiles[1:]:
         counts[e] += 1
         solver.count(e)
         if not solver.holds(rule):
-            rule = solver.rule(gamma, 0.0, 0.0)
+            rule = solver.rule(gamma, 0.0)
     return rule
 
 

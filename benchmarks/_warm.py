@@ -52,7 +52,7 @@ def warm(case: Case, batches: Mapping[int, int]) -> list[dict[str, Any]]:
     counts = Counter(islice(case.profiles, case.rounds))
     of, found = Program.of(case.experts, case.levels, counts), []
     solver, ascent = Solver(of.spec, lambda: of.support), of.ascent()
-    rule = solver.rule(of.gamma, 0.0, 0.0)
+    rule = solver.rule(of.gamma, 0.0)
     ascent.solve()
     for size, times in batches.items():
         runs = [[list(islice(case.profiles, size)) for _ in range(times)] for _ in range(RUNS)]
@@ -102,7 +102,7 @@ def published(solver: Solver, rule: Rule, new: Sequence[Sequence[Profile]]) -> f
     for batch in new:
         for e in batch:
             solver.count(e)
-        solver.rule(rule.gamma, rule.epsilon, rule.epsilon_min)
+        solver.rule(rule.gamma, rule.epsilon)
     return (time.process_time() - cpu) / len(new) * 1e6
 
 

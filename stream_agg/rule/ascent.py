@@ -22,8 +22,6 @@ SHIFT = 1e-6
 """Size, in units of the steepest slope, of the generic shift of a profile's kinks while pivoting. It decides between
 profiles that tie, and is gone from what is published."""
 
-ONE = np.ones(1)
-
 OPERATIONS_PER_SECOND = 5e8
 """What a nominal second of a limit buys: counted, not clocked, so that a replay stops at the same pivot."""
 
@@ -102,9 +100,9 @@ class Ascent:
 
     def count(self, profiles: Iterable[Profile]) -> None:
         """Count each profile once more."""
-        for e in profiles:
-            at = self._place(e)
-            kernel.count(self._state, at, at + 1, ONE)
+        at = np.fromiter(map(self._place, profiles), np.int64)
+        if len(at):
+            kernel.count_each(self._state, at)
 
     def follow(self, profile: Profile, published: Floats, limit_s: float = math.inf) -> float:
         """Count a profile, `solve`, and say how far any price is from the published ones (r,), in units of payoff."""

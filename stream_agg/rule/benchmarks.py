@@ -11,8 +11,9 @@ import numpy as np
 from stream_agg.errors import InfeasibleError
 from stream_agg.rule import program
 from stream_agg.rule.envelope import envelope
+from stream_agg.rule.epsilon import smallest_epsilon
 from stream_agg.rule.solution import TOLERANCE
-from stream_agg.rule.solver import count_indexed, epsilon_of, smallest_epsilon, solve_support
+from stream_agg.rule.solver import count_indexed, epsilon_of, solve_support
 from stream_agg.rule.support import Floats, Levels, Profile, Support
 from stream_agg.spec import SILENT, SessionSpec
 
@@ -119,7 +120,7 @@ def posterior_range(
     support = Support.of(spec.experts.values(), count_indexed(spec, counts))
     at = [tuple(e) for e in support.profiles.tolist()]
     epsilon_min = smallest_epsilon(support) if at else 0.0
-    epsilon = epsilon_of(spec, epsilon_min)
+    epsilon = epsilon_of(spec, lambda: epsilon_min)
     if epsilon_min > epsilon + TOLERANCE:
         raise InfeasibleError(epsilon, epsilon_min)
     wanted = spec.index(profile)

@@ -175,6 +175,14 @@ def count(s: State, first: int, last: int, amounts: Floats) -> None:
 
 
 @njit(cache=True)
+def count_each(s: State, at: Ints) -> None:
+    """Count each of these profiles once more."""
+    one = np.ones(1)
+    for e in at:
+        count(s, e, e + 1, one)
+
+
+@njit(cache=True)
 def exchange(edges: Floats, at: Ints, p: int, what: int) -> bool:
     """A row (what < r) or a profile takes slot p: rank-one update of the edges. False where they would be singular."""
     r = edges.shape[0]

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import accumulate
 
@@ -39,7 +39,13 @@ class Rule:
     upper_bound: float
     violation: float
     exact: bool
-    epsilon_min: float
+    least: Callable[[], float] = field(compare=False, repr=False)
+    """Finds `epsilon_min`: a program of its own, solved when somebody asks."""
+
+    @cached_property
+    def epsilon_min(self) -> float:
+        """The smallest epsilon for which the counted forecasts can all be calibrated at once."""
+        return self.least()
 
     @cached_property
     def flat(self) -> Floats:
@@ -103,16 +109,20 @@ def name_mix(spec: SessionSpec, mix: Sequence[tuple[int, float]]) -> dict[str, f
     return {name: weights.get(a, 0.0) for a, name in enumerate(spec.actions)}
 
 
-def rule_of(spec: SessionSpec, gamma: float, epsilon: float, epsilon_min: float, found: Solution) -> Rule:
+def rule_of(
+    spec: SessionSpec, cost: Envelope, gamma: float, epsilon: float, found: Solution, least: Callable[[], float]
+) -> Rule:
     """The rule of a solved program."""
-    cost, t = envelope(tuple(spec.actions.values())), found.rounds
+    t = found.rounds
     excess = found.excess(epsilon) / t
     violation = excess if excess > NO_VIOLATION else 0.0
     upper = found.payoff / t + (gamma * violation if violation else 0.0)
     exact = not violation and bool(np.all(np.abs(found.duals) < gamma * (1 - 1e-9)))
-    duals = iter(found.duals.tolist())
-    prices = tuple((*(next(duals) for _ in a.levels), 0.0) for a in spec.experts.values())
-    return Rule(spec, cost, prices, gamma, epsilon, t, found.lower / t, upper, violation, exact, epsilon_min)
+    duals, prices, start = found.duals.tolist(), [], 0
+    for a in spec.experts.values():
+        prices.append((*duals[start : start + len(a.levels)], 0.0))
+        start += len(a.levels)
+    return Rule(spec, cost, tuple(prices), gamma, epsilon, t, found.lower / t, upper, violation, exact, least)
 
 
 def steepest(spec: SessionSpec) -> float:
@@ -128,4 +138,4 @@ def unseen_rule(spec: SessionSpec) -> Rule:
     most = max(max(pair) for pair in spec.actions.values())
     gamma = steepest(spec) if spec.gamma == "auto" else spec.gamma
     epsilon = 0.0 if spec.epsilon == "auto" else spec.epsilon
-    return Rule(spec, cost, prices, gamma, epsilon, 0, maxmin, most, 0.0, False, 0.0)
+    return Rule(spec, cost, prices, gamma, epsilon, 0, maxmin, most, 0.0, False, float)

@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
+from functools import cache
+from typing import Any
 
 import numpy as np
 
-from stream_agg.errors import InfeasibleError, SolveError
+from stream_agg.errors import InfeasibleError
 from stream_agg.rule import program
 from stream_agg.rule.ascent import Ascent, Broken, Unbounded
-from stream_agg.rule.envelope import Envelope, envelope
+from stream_agg.rule.envelope import envelope
+from stream_agg.rule.epsilon import least_violation, smallest_epsilon
 from stream_agg.rule.rule import Rule, rule_of, steepest, unseen_rule
 from stream_agg.rule.solution import DECIMALS, TOLERANCE, Solution
 from stream_agg.rule.support import Floats, Levels, Profile, Support
-from stream_agg.spec import SessionSpec
+from stream_agg.spec import SILENT, SessionSpec
 
 AUTO_GAMMA_DOUBLINGS = 6
 """`gamma: "auto"` stops at 64 times the largest slope: past that, prices are the sign of almost infeasible rows."""
@@ -27,8 +30,6 @@ AUTO_EPSILON = 1.5
 """`epsilon: "auto"` is this times the smallest feasible one. At the smallest, hard prices have no bound (`benchmarks/
 smallest_epsilon.py` prints the largest against the margin); by half as much again they have settled, and the guarantee
 is still about forecasts that err little more than they must."""
-
-MOST_STEPS = 200
 
 
 class Solver:
@@ -83,8 +84,9 @@ class Solver:
         self._ascent = ascent
         return moved
 
-    def rule(self, gamma: float, epsilon: float, epsilon_min: float) -> Rule:
-        """The rule at these terms. `InfeasibleError` where hard rows contradict, `SolveError` past the spec's limit."""
+    def rule(self, gamma: float, epsilon: float, least: Callable[[], float] | None = None) -> Rule:
+        """The rule at these terms; `least` finds its `epsilon_min` if that is known. `InfeasibleError` where hard rows
+        contradict, `SolveError` past the spec's limit."""
         try:
             ascent = self._solved(gamma, epsilon)
             found = ascent.solution() if ascent else program.robust(self._support(), self._cost, gamma, epsilon)
@@ -92,7 +94,7 @@ class Solver:
             self._ascent = None
             found = program.robust(self._support(), self._cost, gamma, epsilon)
         self._found = found.times(1 / self._factor)
-        return rule_of(self._spec, gamma, epsilon, epsilon_min, self._found)
+        return rule_of(self._spec, self._cost, gamma, epsilon, self._found, least or self._least())
 
     def settle(self) -> Rule:
         """The rule with its terms chosen anew where the spec leaves them open.
@@ -100,22 +102,21 @@ class Solver:
         `gamma: "auto"` starts from max_a |u(a,1) - u(a,0)| and doubles until calibration binds: the penalty is exact,
         or where rows contradict each other the worst rho violates them hardly more than any must.
         """
-        spec, support = self._spec, self._support()
-        epsilon_min = smallest_epsilon(support)
-        epsilon = epsilon_of(spec, epsilon_min)
-        feasible = epsilon_min <= epsilon + TOLERANCE
-        if spec.gamma != "auto":
-            if spec.gamma == math.inf and not feasible:
-                raise InfeasibleError(epsilon, epsilon_min)
-            return self.rule(spec.gamma, epsilon, epsilon_min)
-        least = 0.0 if feasible else least_violation(support, epsilon)
-        gamma = steepest(spec)
-        rule = self.rule(gamma, epsilon, epsilon_min)
+        spec, least = self._spec, self._least()
+        epsilon = epsilon_of(spec, least)
+        if spec.gamma == math.inf and least() > epsilon + TOLERANCE:
+            raise InfeasibleError(epsilon, least())
+        gamma = steepest(spec) if spec.gamma == "auto" else spec.gamma
+        rule = self.rule(gamma, epsilon, least)
+        if spec.gamma != "auto" or rule.exact:
+            return rule
+        feasible = least() <= epsilon + TOLERANCE
+        enough = 0.0 if feasible else AUTO_GAMMA_EXCESS * least_violation(self._support(), epsilon)
         for _ in range(AUTO_GAMMA_DOUBLINGS):
-            if rule.exact or 0.0 < rule.violation <= AUTO_GAMMA_EXCESS * least:
+            if rule.exact or 0.0 < rule.violation <= enough:
                 break
             gamma *= 2
-            rule = self.rule(gamma, epsilon, epsilon_min)
+            rule = self.rule(gamma, epsilon, least)
         return rule
 
     @property
@@ -145,6 +146,10 @@ class Solver:
             return ascent
         return None
 
+    def _least(self) -> Callable[[], float]:
+        counted = self._support()  # now: rounds go on, and the rule's question is about these
+        return cache(lambda: smallest_epsilon(counted))
+
     def _support(self) -> Support:
         whole, self._factor = self._counted().in_whole_rounds()
         return whole
@@ -173,53 +178,20 @@ def solve_support(spec: SessionSpec, support: Support) -> Rule:
 
 def count_indexed(spec: SessionSpec, counts: Mapping[Levels, float]) -> dict[Profile, float]:
     """Counts by level indices; profiles that fall on the same levels are added up."""
+    silent: dict[Any, int] = {None: SILENT} if spec.missing == "allow" else {}
+    known: list[dict[Any, int]] = [{**a.index, **silent} for a in spec.experts.values()]
     indexed: dict[Profile, float] = {}
     for levels, count in counts.items():
         if not 0 <= count < math.inf:
             raise ValueError(f"the count of {levels} is {count!r}: expected a number of at least 0")
-        e = spec.index(levels)
+        try:  # most reports are levels to the bit
+            e = tuple([index[z] for index, z in zip(known, levels, strict=True)])
+        except (KeyError, ValueError):
+            e = spec.index(levels)
         indexed[e] = indexed.get(e, 0) + count
     return indexed
 
 
-def epsilon_of(spec: SessionSpec, epsilon_min: float) -> float:
-    """The spec's epsilon, as a number."""
-    return AUTO_EPSILON * epsilon_min if spec.epsilon == "auto" else spec.epsilon
-
-
-def smallest_epsilon(support: Support) -> float:
-    """The smallest epsilon for which some rho is calibrated within it at every row; 0 without rows.
-
-    Newton's method on the least violation, which falls convexly in epsilon at the rate sum N |lambda|: exact after a
-    few warm solves, and from below it never overshoots. HiGHS answers where the ascent breaks.
-    """
-    support, _ = support.in_whole_rounds()
-    epsilon = support.half_spread()
-    try:
-        ascent = _violation(support, epsilon)
-        for _ in range(MOST_STEPS):
-            ascent.terms(1.0, epsilon)
-            ascent.solve()
-            found = ascent.solution()
-            if found.lower <= TOLERANCE * max(1.0, found.rounds):
-                return 0.0 if epsilon < TOLERANCE else round(epsilon, DECIMALS)
-            epsilon += found.lower / float(np.abs(found.duals) @ found.mass)
-    except Broken:
-        return program.smallest_epsilon(support)
-    raise SolveError("Newton's method for the smallest epsilon did not end")
-
-
-def least_violation(support: Support, epsilon: float) -> float:
-    """min_rho of sum_{i,z} max(0, |residual| - epsilon N_{i,z}), per round."""
-    try:
-        ascent = _violation(support, epsilon)
-        ascent.solve()
-        return max(ascent.solution().lower, 0.0) / support.total
-    except Broken:
-        return program.worst_case(support, np.zeros(len(support.counts)), 1.0, epsilon)[0] / support.total
-
-
-def _violation(support: Support, epsilon: float) -> Ascent:
-    """The program whose only cost is violation."""
-    alphabets = [z.tolist() for z in np.split(support.levels, support.offsets[1:-1])]
-    return Ascent.of(alphabets, Envelope((0,), (0.0,), (0.0, 1.0), 0.0), 1.0, epsilon, support)
+def epsilon_of(spec: SessionSpec, least: Callable[[], float]) -> float:
+    """The spec's epsilon, as a number; `least` is asked for the smallest where that decides."""
+    return AUTO_EPSILON * least() if spec.epsilon == "auto" else spec.epsilon

@@ -12,6 +12,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -93,7 +94,9 @@ class ProfileText:
     """Profiles as text of levels, experts in the spec's order, `-` for silence."""
 
     def __init__(self, spec: SessionSpec) -> None:
-        self._text = tuple((*map(repr, a.levels), "-") for a in spec.experts.values())
+        self.levels = tuple(tuple(map(repr, a.levels)) for a in spec.experts.values())
+        """The text of every level, by expert."""
+        self._text = tuple((*texts, "-") for texts in self.levels)
         self._index = tuple({**{t: i for i, t in enumerate(row[:-1])}, "-": SILENT} for row in self._text)
 
     def text(self, profile: Profile) -> str:
@@ -183,7 +186,7 @@ def load_rule(text: bytes, spec: SessionSpec) -> Rule:
         upper_bound=d["upper_bound"],
         violation=d["violation"],
         exact=d["exact"],
-        epsilon_min=d["epsilon_min"],
+        least=partial(float, d["epsilon_min"]),
     )
 
 

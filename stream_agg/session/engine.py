@@ -40,7 +40,7 @@ REPORT_GROWTH = 1.05
 """A report follows the states when their number has grown by this factor: often early, log-many over a session. A solve
 that failed is tried again after as many more rounds."""
 
-SETTLE_GROWTH = 1.25
+SETTLE_GROWTH = 1.5
 """Robust regret, the smallest epsilon and what follows from it are computed anew with the first solve after the rounds
 have grown by this factor: they cost linear programs of their own, as much as hundreds of re-solves."""
 
@@ -269,17 +269,22 @@ class Session(Stored):
         if known.resolve or tried == 0:
             return t > 0
         if known.failed:
-            return t >= tried * REPORT_GROWTH
+            return self._grown(tried, REPORT_GROWTH)
         if schedule.kind == "every":
             return t - tried >= schedule.amount
         if schedule.kind == "growth":
             return t >= tried * (1 + schedule.amount)
         if schedule.kind == "seconds":
             return (known.forecast_us or 0) - (known.tried_us or 0) >= schedule.amount * 1e6
-        if "auto" in (self.spec.gamma, self.spec.epsilon) and t >= known.settled_round * SETTLE_GROWTH:
+        if "auto" in (self.spec.gamma, self.spec.epsilon) and self._grown(known.settled_round, SETTLE_GROWTH):
             return True  # the gap is about the terms in force, however few rounds chose them
         gap = self._gap()
         return gap is None or gap > schedule.amount * self._largest_payoff / self._rounds**0.5
+
+    def _grown(self, since: int, factor: float) -> bool:
+        """Whether the rounds that count have grown so much, or half of them are others, since that round."""
+        now, half_life = self.counters.round, self.spec.half_life
+        return now >= since * factor or (half_life is not None and now - since >= half_life)
 
     def _gap(self) -> float | None:
         """How far the rule in force can be from optimal on the rounds counted so far."""
@@ -291,7 +296,7 @@ class Session(Stored):
     def _solve(self) -> list[Output]:
         """A new rule on the rounds counted so far. Where there is none, the old one stays in force: its gap tells."""
         known, old = self.counters, self.rule
-        settle = known.resolve or known.round >= known.settled_round * SETTLE_GROWTH
+        settle = known.resolve or self._grown(known.settled_round, SETTLE_GROWTH)
         known.tried_round, known.tried_us, known.resolve = known.round, known.forecast_us, False
         solver = self._solver or Solver(self.spec, self._counted)
         always = self.spec.schedule.always
@@ -299,7 +304,7 @@ class Session(Stored):
             if always and not settle and solver.holds(old):
                 self._solver, known.proven_round = solver, known.round
                 return []
-            self.rule = solver.settle() if settle else solver.rule(old.gamma, old.epsilon, old.epsilon_min)
+            self.rule = solver.settle() if settle else solver.rule(old.gamma, old.epsilon, old.least)
             if settle:
                 self.robust = scores.robust_part(self.spec, self._counted(), self.tallies, self.rule, known.round)
         except (InfeasibleError, SolveError) as e:

@@ -17,8 +17,11 @@ def rule_record(session: Stored, unsolved: str | None = None) -> RuleRecord:
         session=session.spec.session,
         time=now(session),
         version=session.counters.rule_version,
-        round=int(rule.rounds),
-        duals={name: {repr(z): price for z, price in by_level.items()} for name, by_level in rule.duals.items()},
+        round=session.counters.proven_round,
+        duals={
+            name: dict(zip(texts, prices, strict=False))
+            for name, texts, prices in zip(session.spec.experts, session.names.levels, rule.prices, strict=True)
+        },
         value=rule.value,
         upper_bound=rule.upper_bound,
         gap=rule.gap,

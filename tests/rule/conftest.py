@@ -14,8 +14,8 @@ import pytest
 import stream_agg as sa
 from stream_agg.rule.ascent import SHIFT, Ascent
 from stream_agg.rule.envelope import Envelope, envelope
+from stream_agg.rule.epsilon import smallest_epsilon
 from stream_agg.rule.solution import Solution
-from stream_agg.rule.solver import smallest_epsilon
 from stream_agg.rule.support import Profile, Support
 from stream_agg.spec import Alphabet
 

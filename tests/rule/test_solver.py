@@ -13,7 +13,8 @@ import pytest
 import stream_agg as sa
 from stream_agg.errors import SolveError
 from stream_agg.rule import kernel, pivots, program
-from stream_agg.rule.solver import Solver, least_violation, smallest_epsilon
+from stream_agg.rule.epsilon import least_violation, smallest_epsilon
+from stream_agg.rule.solver import Solver
 from stream_agg.rule.support import Profile, Support
 
 AnyProgram = Callable[..., Any]
@@ -36,7 +37,7 @@ class Growing:
         self.solver.count(profile)
 
     def rule(self) -> sa.Rule:
-        return self.solver.rule(self.made.gamma, self.made.epsilon, 0.0)
+        return self.solver.rule(self.made.gamma, self.made.epsilon)
 
     def is_right(self) -> None:
         """The last rule is that of a cold solve, to the bit."""
@@ -74,7 +75,7 @@ def test_a_solve_past_its_limit_is_given_up(any_program: AnyProgram) -> None:
         made.cold().solve(1e-9)
     hasty = Solver(replace(made.spec, solve_limit_s=1e-9), lambda: made.support)
     with pytest.raises(SolveError):
-        hasty.rule(made.gamma, made.epsilon, 0.0)
+        hasty.rule(made.gamma, made.epsilon)
     assert Growing(made).rule().gap <= 1e-9
 
 
