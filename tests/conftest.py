@@ -23,12 +23,19 @@ from scipy.optimize import linprog
 
 import stream_agg as sa
 from stream_agg.cli.local import servers
+from stream_agg.session.warm import warm_up
 from stream_agg.worker.broker import create_topics
 from stream_agg.worker.settings import Settings
 
 ROOT = Path(__file__).parent.parent
 Floats = NDArray[np.float64]
 Levels = tuple[float | None, ...]
+
+
+@pytest.fixture(scope="session", autouse=True)
+def compiled() -> None:
+    """Compile before the first test of a new environment, not within a test that starts a command."""
+    warm_up()
 
 
 @pytest.fixture(scope="session")

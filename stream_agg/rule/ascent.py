@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
+from itertools import count
 
 import numpy as np
 
@@ -82,6 +83,7 @@ class Ascent:
             wholes=np.zeros(6, dtype=np.int64),
         )
         self._index: dict[Profile, int] = {}
+        self._loaded: list[tuple[Ints, int]] = []  # not in `_index` yet: who asks once never needs it
         self._scratch = np.zeros(r + 1)
 
     @classmethod
@@ -159,6 +161,9 @@ class Ascent:
 
     def _place(self, e: Profile) -> int:
         """The number of a profile, which is admitted where it is new."""
+        for profiles, first in self._loaded:
+            self._index.update(zip(map(tuple, profiles.tolist()), count(first), strict=False))
+        self._loaded.clear()
         at = self._index.get(e)
         if at is None:
             at = self._index[e] = len(self._index)
@@ -169,14 +174,14 @@ class Ascent:
 
     def _load(self, profiles: Ints, counts: Floats) -> None:
         """Profiles that are new, (k, n), with their counts (k,)."""
-        first = len(self._index)
+        first = int(self._state.wholes[kernel.PROFILES])
         last = first + len(counts)
         self._make_room(last)
         state, r = self._state, len(self._state.slot)
         state.at[first:last] = np.where(profiles < 0, r, profiles + self._offsets[:-1])
         kernel.admit(state, first, last, SHIFT)
         kernel.count(state, first, last, counts)
-        self._index.update(zip(map(tuple, profiles.tolist()), range(first, last), strict=True))
+        self._loaded.append((profiles, first))
 
     def _make_room(self, wanted: int) -> None:
         state, room = self._state, len(self._state.counts)

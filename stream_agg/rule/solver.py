@@ -5,11 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from functools import cache
+from operator import getitem
 from typing import Any
 
 import numpy as np
 
-from stream_agg.errors import InfeasibleError
+from stream_agg.errors import EventError, InfeasibleError
 from stream_agg.rule import program
 from stream_agg.rule.ascent import Ascent, Broken, Unbounded
 from stream_agg.rule.envelope import envelope
@@ -185,9 +186,11 @@ def count_indexed(spec: SessionSpec, counts: Mapping[Levels, float]) -> dict[Pro
         if not 0 <= count < math.inf:
             raise ValueError(f"the count of {levels} is {count!r}: expected a number of at least 0")
         try:  # most reports are levels to the bit
-            e = tuple([index[z] for index, z in zip(known, levels, strict=True)])
-        except (KeyError, ValueError):
+            e = tuple(map(getitem, known, levels))
+        except KeyError:
             e = spec.index(levels)
+        if len(levels) != len(known):
+            raise EventError("bad_event", f"a profile has {len(known)} entries, got {len(levels)}")
         indexed[e] = indexed.get(e, 0) + count
     return indexed
 

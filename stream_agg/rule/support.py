@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
+from itertools import chain
 
 import numpy as np
 from numpy.typing import NDArray
@@ -44,9 +45,11 @@ class Support:
         sizes = [(a.levels, len(a.levels)) for a in alphabets]
         offsets = tuple(np.cumsum([0, *(size for _, size in sizes)]).tolist())
         n, r = len(sizes), offsets[-1]
-        seen = sorted(e for e, count in counts.items() if count > 0)
-        profiles = np.array(seen, dtype=np.int64).reshape(len(seen), n)
-        weights = np.array([counts[e] for e in seen], dtype=np.float64)
+        profiles = np.fromiter(chain.from_iterable(counts), np.int64, len(counts) * n).reshape(len(counts), n)
+        weights = np.fromiter(counts.values(), np.float64, len(counts))
+        order = np.lexsort(profiles.T[::-1])
+        order = order[weights[order] > 0]
+        profiles, weights = profiles[order], weights[order]
         rows = np.where(profiles == SILENT, r, profiles + np.array(offsets[:-1], dtype=np.int64))
         mass = np.bincount(rows.ravel(), np.repeat(weights, n), r + 1)[:r].astype(np.float64)
         levels = np.concatenate([np.array(z, dtype=np.float64) for z, _ in sizes])
