@@ -13,9 +13,9 @@ from itertools import count
 import numpy as np
 
 from stream_agg.errors import SolveError
-from stream_agg.rule import kernel, pivots
+from stream_agg.rule import kernel, layout, pivots
 from stream_agg.rule.envelope import Envelope
-from stream_agg.rule.kernel import State
+from stream_agg.rule.layout import State
 from stream_agg.rule.solution import Solution, generic
 from stream_agg.rule.support import Floats, Ints, Profile, Support
 
@@ -52,11 +52,11 @@ class Ascent:
         rho = np.array(cost.ends[::-1], dtype=np.float64)
         self._v_at = cost.value(rho) / self._unit
         rows = np.zeros((6, r + 1))
-        rows[kernel.LEVEL, :r] = np.concatenate([np.array(z, dtype=np.float64) for z in alphabets])
-        rows[kernel.GENERIC, :r] = generic(r)
+        rows[layout.LEVEL, :r] = np.concatenate([np.array(z, dtype=np.float64) for z in alphabets])
+        rows[layout.GENERIC, :r] = generic(r)
         reals = np.zeros(6)
-        reals[[kernel.GAMMA, kernel.EPSILON]] = gamma / self._unit, epsilon
-        reals[[kernel.RADIUS, kernel.CAP]] = math.inf, 0.05
+        reals[[layout.GAMMA, layout.EPSILON]] = gamma / self._unit, epsilon
+        reals[[layout.RADIUS, layout.CAP]] = math.inf, 0.05
         room = 64
         self._state = State(
             tau=-np.array(cost.slopes[::-1], dtype=np.float64) / self._unit,
@@ -65,7 +65,7 @@ class Ascent:
             rows=rows,
             segment=np.ones(r, dtype=np.int64),
             slot=np.arange(r),
-            basic=np.stack([np.arange(r), np.full(r, kernel.AT_ZERO)]),
+            basic=np.stack([np.arange(r), np.full(r, layout.AT_ZERO)]),
             edges=np.eye(r),
             counts=np.zeros(room),
             shift=np.zeros(room),
@@ -98,7 +98,7 @@ class Ascent:
     @property
     def pivots(self) -> int:
         """Pivots since it was made."""
-        return int(self._state.wholes[kernel.PIVOTS])
+        return int(self._state.wholes[layout.PIVOTS])
 
     def count(self, profiles: Iterable[Profile]) -> None:
         """Count each profile once more."""
@@ -118,10 +118,10 @@ class Ascent:
     def terms(self, gamma: float, epsilon: float) -> None:
         """Other terms for the same counts. With another gamma it starts from the origin: kinks have moved."""
         if gamma != self.gamma:
-            self._state.reals[kernel.GAMMA] = gamma / self._unit
+            self._state.reals[layout.GAMMA] = gamma / self._unit
             kernel.restart(self._state)
         if epsilon != self.epsilon:
-            self._state.reals[kernel.EPSILON] = epsilon
+            self._state.reals[layout.EPSILON] = epsilon
             kernel.regrade(self._state)
         self.gamma, self.epsilon = gamma, epsilon
 
@@ -140,23 +140,23 @@ class Ascent:
     def solution(self) -> Solution:
         """The optimum, computed afresh from its basis, so that no rounding of the path to it is left."""
         state = self._state
-        while state.wholes[kernel.AGE]:
+        while state.wholes[layout.AGE]:
             if not kernel.refactor(state):
                 raise Broken
             self.solve()
         duals, residual = self.prices(), np.empty(len(state.slot))
         payoff, off = kernel.answer(state, self._v_at, np.append(duals / self._unit, 0.0), residual)
-        mass, rounds = state.rows[kernel.MASS, :-1].copy(), float(state.reals[kernel.ROUNDS])
+        mass, rounds = state.rows[layout.MASS, :-1].copy(), float(state.reals[layout.ROUNDS])
         paid = self.epsilon * float(np.abs(duals) @ mass)
         lower = payoff * self._unit + float(duals @ residual) - paid - off * self._unit * rounds
         return Solution(duals, lower, payoff * self._unit, residual, mass, rounds)
 
     def _ended(self, how: int, limit_s: float) -> None:
-        if how == kernel.INFEASIBLE:
+        if how == layout.INFEASIBLE:
             raise Unbounded
-        if how == kernel.LIMIT:
+        if how == layout.LIMIT:
             raise SolveError(f"no optimum within {limit_s:g} nominal seconds")
-        if how == kernel.BROKEN:
+        if how == layout.BROKEN:
             raise Broken
 
     def _place(self, e: Profile) -> int:
@@ -174,7 +174,7 @@ class Ascent:
 
     def _load(self, profiles: Ints, counts: Floats) -> None:
         """Profiles that are new, (k, n), with their counts (k,)."""
-        first = int(self._state.wholes[kernel.PROFILES])
+        first = int(self._state.wholes[layout.PROFILES])
         last = first + len(counts)
         self._make_room(last)
         state, r = self._state, len(self._state.slot)

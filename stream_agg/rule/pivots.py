@@ -1,8 +1,7 @@
 """The compiled dual ascent: from any basis of the program (`kernel.py`) to its optimal one.
 
 A pivot lets go of one kink, along the steepest edge, and walks to the exact maximum over all kinks on the way: the
-bounded dual simplex with bound flipping. (numba's cache of this file does not see changes in `kernel.py`: after those,
-delete `__pycache__`.)
+bounded dual simplex with bound flipping.
 """
 
 from __future__ import annotations
@@ -10,16 +9,15 @@ from __future__ import annotations
 import numpy as np
 from numba import njit
 
-from stream_agg.rule.kernel import (
+from stream_agg.rule.kernel import count, exchange, hold, prices, refactor
+from stream_agg.rule.layout import (
     AGE,
     AT_MINUS,
     AT_PLUS,
-    AT_ZERO,
     BROKEN,
     CAP,
     CENTRE,
     EPSILON,
-    FLAT,
     GAMMA,
     GENERIC,
     GRAD,
@@ -38,19 +36,11 @@ from stream_agg.rule.kernel import (
     ROUNDS,
     SINCE,
     SNAP,
-    TRACKED,
     Floats,
     Ints,
     State,
-    count,
-    exchange,
-    gather,
-    hold,
-    prices,
-    project,
-    refactor,
-    row_kink,
 )
+from stream_agg.rule.search import ahead, crossing, enlist, reach, stretch
 from stream_agg.rule.solution import DEAD
 
 
@@ -77,55 +67,6 @@ def _enter(s: State, p: int, what: int, kink: int) -> None:
     else:
         hold(s.rows[GRAD], s.held, s.rho, s.at, what - r, s.place[0, what - r], -s.counts[what - r])
         s.place[1, what - r] = p
-
-
-@njit(cache=True)
-def _enlist(s: State, least: int) -> None:
-    """The candidates: everything within RADIUS of a kink, which grows until they are `least`; basic ones always."""
-    tau, place, near, away, radius = s.tau, s.place, s.near, s.pull, s.reals[RADIUS]
-    k, price = s.wholes[PROFILES], s.speeds[0]
-    project(s, price)
-    for e in range(k):
-        away[e] = 0.0
-        if place[1, e] < 0:
-            seg = place[0, e]
-            above, below = (
-                tau[seg] - price[e] if seg < tau.size else np.inf,
-                price[e] - tau[seg - 1] if seg > 0 else np.inf,
-            )
-            away[e] = min(above, below)
-    listed = 0
-    while True:
-        listed = 0
-        for e in range(k):
-            if away[e] <= radius:
-                listed += 1
-        if listed >= min(least, k) or radius == np.inf:
-            break
-        radius = radius * 2.0 if radius < 1e3 else np.inf
-    if 3 * listed > 2 * k:
-        radius = np.inf
-    listed = 0
-    for e in range(k):
-        if away[e] <= radius:
-            near[listed], s.price[listed] = e, price[e]
-            for i in range(s.columns.shape[0]):
-                s.near_columns[i, listed] = s.columns[i, e]
-            listed += 1
-    s.rows[CENTRE, :] = s.rows[LAM]
-    s.wholes[LISTED], s.wholes[TRACKED], s.reals[RADIUS] = listed, 1, radius
-
-
-@njit(cache=True)
-def _reach(starts: Ints, d: Floats) -> float:
-    """How far any profile's price can move along d: the largest |d| of every expert, added up."""
-    total = 0.0
-    for i in range(starts.size - 1):
-        most = 0.0
-        for j in range(starts[i], starts[i + 1]):
-            most = max(most, abs(d[j]))
-        total += most
-    return total
 
 
 @njit(cache=True)
@@ -169,102 +110,6 @@ def _worst(s: State) -> tuple[int, float]:
 
 
 @njit(cache=True)
-def _ahead(s: State, d: Floats) -> int:
-    """Nonbasic rows and candidates that d moves: in `moving` which, in `speeds` how fast, from where, and how far it is
-    to their first kink. Returns how many there are."""
-    r, lam, tau, place, near, pull, price = s.slot.size, s.rows[LAM], s.tau, s.place, s.near, s.pull, s.price
-    what, speed, base, first = s.moving, s.speeds[0], s.speeds[1], s.speeds[2]
-    gamma, listed, found = s.reals[GAMMA], s.wholes[LISTED], 0
-    for j in range(r):
-        if s.slot[j] < 0 and abs(d[j]) > FLAT:
-            what[found], speed[found], base[found] = j, d[j], lam[j]
-            k = s.segment[j] if d[j] > 0 else s.segment[j] - 1
-            first[found] = max((row_kink(k, gamma) - lam[j]) / d[j], 0.0)
-            found += 1
-    if not s.wholes[TRACKED]:
-        for c in range(listed):
-            price[c] = s.shift[near[c]]
-        gather(s.near_columns, listed, lam, price)
-        s.wholes[TRACKED] = 1
-    pull[:listed] = 0.0
-    gather(s.near_columns, listed, d, pull)
-    for c in range(listed):
-        a = pull[c]
-        if abs(a) > FLAT:
-            e = near[c]
-            k = place[0, e] if a > 0 else place[0, e] - 1
-            if place[1, e] < 0 and 0 <= k < tau.size:
-                what[found], speed[found], base[found] = r + e, a, price[c]
-                first[found] = max((tau[k] - price[c]) / a, 0.0)
-                found += 1
-    return found
-
-
-@njit(cache=True)
-def _stretch(s: State, found: int, cap: float, hits: Ints, kinks: Ints, met: Floats) -> tuple[int, float]:
-    """Every kink met within `cap`: whose (index into `moving`), which, and in `met` where and by how much the gain
-    drops there. Returns how many there are (the buffers hold what fits) and the sum of the drops."""
-    r, tau, rho, mass, generic = s.slot.size, s.tau, s.rho, s.rows[MASS], s.rows[GENERIC]
-    what, speed, base, first = s.moving, s.speeds[0], s.speeds[1], s.speeds[2]
-    place, counts, gamma, hit, total = s.place, s.counts, s.reals[GAMMA], 0, 0.0
-    for c in range(found):
-        if first[c] > cap:
-            continue
-        w, a = what[c], speed[c]
-        seg, last = (s.segment[w], 2) if w < r else (place[0, w - r], tau.size - 1)
-        k = seg if a > 0 else seg - 1
-        while 0 <= k <= last:
-            if w >= r:
-                to, jump = tau[k], counts[w - r] * (rho[k] - rho[k + 1])
-            else:
-                to = row_kink(k, gamma)
-                jump = 2 * (s.reals[EPSILON] * mass[w] + DEAD * generic[w]) if k == AT_ZERO else np.inf
-            t = max((to - base[c]) / a, 0.0)
-            if t > cap:
-                break
-            total += abs(a) * jump
-            if hit < hits.size:
-                hits[hit], kinks[hit], met[0, hit], met[1, hit] = c, k, t, abs(a) * jump
-            hit += 1
-            k += 1 if a > 0 else -1
-    return hit, total
-
-
-@njit(cache=True)
-def _crossing(where: Floats, drop: Floats, hit: int, rate: float) -> int:
-    """Which of the first `hit` kinks brings the gain to 0: the sum of drops up to it, by `where`, reaches `rate`; -1 if
-    none does. Selection, not sorting: what lies beyond is never put in order."""
-    order = np.arange(hit)
-    low, high, left = 0, hit, rate * (1 - 1e-13)
-    while low < high:
-        pivot = where[order[(low + high) // 2]]
-        first, last, i = low, high, low  # [low, first) before the pivot, [first, i) at it, [last, high) behind it
-        before, at = 0.0, 0.0
-        while i < last:
-            h = order[i]
-            if where[h] < pivot:
-                before += drop[h]
-                order[i], order[first] = order[first], h
-                first += 1
-                i += 1
-            elif where[h] > pivot:
-                last -= 1
-                order[i], order[last] = order[last], h
-            else:
-                at += drop[h]
-                i += 1
-        if before >= left:
-            high = first
-        elif before + at >= left:
-            chosen: int = order[first]
-            return chosen
-        else:
-            left -= before + at
-            low = last
-    return -1
-
-
-@njit(cache=True)
 def _pass(s: State, hit: int, until: float, hits: Ints, kinks: Ints, met: Floats) -> None:
     """Everything met before `until` goes through its kink to the next segment."""
     r, grad, held, rho, at, place, counts = s.slot.size, s.rows[GRAD], s.held, s.rho, s.at, s.place, s.counts
@@ -304,26 +149,26 @@ def ascend(s: State, limit: float) -> tuple[int, float]:
         for j in range(r):
             d[j] = edges[j, p] if gain > 0 else -edges[j, p]
         _leave(s, p, s.basic[1, p] + (1 if gain > 0 else 0))
-        pace, rate, chosen, hit = _reach(s.starts, d), abs(gain), -1, 0
+        pace, rate, chosen, hit = reach(s.starts, d), abs(gain), -1, 0
         while True:
-            room = np.inf if s.reals[RADIUS] == np.inf else s.reals[RADIUS] - _reach(s.starts, lam - s.rows[CENTRE])
-            found = _ahead(s, d)
+            room = np.inf if s.reals[RADIUS] == np.inf else s.reals[RADIUS] - reach(s.starts, lam - s.rows[CENTRE])
+            found = ahead(s, d)
             work += 2.0 * n * s.wholes[LISTED]
             while True:
-                hit, total = _stretch(s, found, cap, hits, kinks, met)
+                hit, total = stretch(s, found, cap, hits, kinks, met)
                 if hit > hits.size:
                     hits, kinks, met = np.empty(2 * hit, np.int64), np.empty(2 * hit, np.int64), np.empty((2, 2 * hit))
                 elif total >= rate or cap * pace > room or cap > farthest:
                     break
                 else:
                     cap *= 6.0
-            chosen = _crossing(met[0], met[1], hit, rate)
+            chosen = crossing(met[0], met[1], hit, rate)
             if chosen >= 0 and met[0, chosen] * pace <= room:
                 break
             if room == np.inf:
                 return INFEASIBLE, work
             s.reals[RADIUS] *= 4.0
-            _enlist(s, least)
+            enlist(s, least)
             work += 2.0 * n * s.wholes[PROFILES]
         _pass(s, hit, met[0, chosen], hits, kinks, met)
         step, enters = met[0, chosen], what[hits[chosen]]
@@ -347,7 +192,7 @@ def ascend(s: State, limit: float) -> tuple[int, float]:
         if s.wholes[SINCE] >= RELIST:
             if s.wholes[LISTED] > 2 * least and 2 * s.reals[MOVED] < s.reals[RADIUS]:
                 s.reals[RADIUS] = s.reals[MOVED] + 1e-12
-                _enlist(s, least)
+                enlist(s, least)
                 work += 2.0 * n * s.wholes[PROFILES]
             s.wholes[SINCE], s.reals[MOVED] = 0, 0.0
 

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from stream_agg.rule import kernel, program
+from stream_agg.rule import layout, program
 from stream_agg.rule.ascent import Ascent
 from stream_agg.rule.solution import Solution
 from stream_agg.rule.support import Profile
@@ -164,7 +164,7 @@ def test_nothing_jumps_where_the_basis_is_made_anew(any_program: AnyProgram, exp
     grid, last, anew = tuple(k / 10 for k in range(11)), 0, 0
     made = replace(any_program(0), payoffs=[(1.0, 0.0), (0.0, 1.0)], alphabets=[grid] * experts, gamma=1.0, epsilon=0.0)
     for t, (ascent, so_far) in enumerate(stream(made, rounds, experts, noise=0.15), 1):
-        prices, again = ascent.prices(), ascent.pivots // kernel.REFACTOR > last // kernel.REFACTOR
+        prices, again = ascent.prices(), ascent.pivots // layout.REFACTOR > last // layout.REFACTOR
         last, anew = ascent.pivots, anew + again
         assert np.abs(prices).max() <= made.gamma
         if again or t % 97 == 0:

@@ -12,7 +12,7 @@ import pytest
 
 import stream_agg as sa
 from stream_agg.errors import SolveError
-from stream_agg.rule import kernel, pivots, program
+from stream_agg.rule import kernel, layout, pivots, program
 from stream_agg.rule.epsilon import least_violation, smallest_epsilon
 from stream_agg.rule.solver import Solver
 from stream_agg.rule.support import Profile, Support
@@ -86,7 +86,7 @@ def test_a_solver_goes_on_after_a_failure(any_program: AnyProgram, monkeypatch: 
         growing.rule()
         growing.count(min(made.counts))
         with monkeypatch.context() as patch:
-            patch.setattr(pivots, "ascend", lambda *_: (kernel.LIMIT, 0.0))
+            patch.setattr(pivots, "ascend", lambda *_: (layout.LIMIT, 0.0))
             with pytest.raises(SolveError):
                 growing.rule()
         growing.count(max(made.counts))
@@ -95,7 +95,7 @@ def test_a_solver_goes_on_after_a_failure(any_program: AnyProgram, monkeypatch: 
         growing.is_right()
 
 
-@pytest.mark.parametrize(("loop", "failure"), [("ascend", (kernel.BROKEN, 0.0)), ("refactor", False)])
+@pytest.mark.parametrize(("loop", "failure"), [("ascend", (layout.BROKEN, 0.0)), ("refactor", False)])
 def test_highs_answers_where_the_ascent_breaks(
     any_program: AnyProgram, monkeypatch: pytest.MonkeyPatch, loop: str, failure: Any
 ) -> None:

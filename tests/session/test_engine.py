@@ -17,7 +17,7 @@ from scipy.stats import chisquare
 
 import stream_agg as sa
 from stream_agg.events import Forecast, Regret, RuleRecord, State, parse_time
-from stream_agg.session.engine import SETTLE_GROWTH
+from stream_agg.session.solving import SETTLE_GROWTH
 
 At = Callable[[float], str]
 Make = Callable[..., sa.Session]

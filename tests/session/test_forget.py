@@ -13,7 +13,7 @@ import pytest
 
 import stream_agg as sa
 from stream_agg.events import Forecast, Regret
-from stream_agg.session.engine import NEGLIGIBLE
+from stream_agg.session.solving import NEGLIGIBLE
 
 Make = Callable[..., sa.Session]
 At = Callable[[float], str]

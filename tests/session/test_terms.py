@@ -12,7 +12,8 @@ import pytest
 
 import stream_agg as sa
 from stream_agg.events import Forecast, Regret, RuleRecord
-from stream_agg.session.engine import PROVEN, REPORT_GROWTH, SETTLE_GROWTH, Output
+from stream_agg.session.engine import Output
+from stream_agg.session.solving import PROVEN, REPORT_GROWTH, SETTLE_GROWTH
 
 Make = Callable[..., sa.Session]
 At = Callable[[float], str]
