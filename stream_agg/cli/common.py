@@ -29,7 +29,7 @@ class Progress(Protocol):
 def warm_up() -> None:
     """Load what solving needs; says so where it has to be compiled first."""
     say = partial(click.echo, "compiling the solver, once per installation: about half a minute ...", err=True)
-    late = threading.Timer(3.0, say)
+    late = threading.Timer(8.0, say)  # loading what is compiled takes a second or two
     late.daemon = True
     late.start()
     try:
