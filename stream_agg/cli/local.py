@@ -10,7 +10,9 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import fields, replace
+from pathlib import Path
 
+import stream_agg
 from stream_agg.embedded import Broker, RedisServer
 from stream_agg.worker.broker import create_topics
 from stream_agg.worker.settings import PREFIX, Settings
@@ -19,6 +21,9 @@ STOP_S = 20.0
 """How long a worker may take to stop cleanly before it is killed: longer than its own limits."""
 
 EMBEDDED_SESSION_S = 4.0
+
+PACKAGES = str(Path(stream_agg.__file__).parent.parent)
+"""Where this package was imported from."""
 
 
 @contextmanager
@@ -72,8 +77,10 @@ class WorkerProcess:
     def _spawn(self) -> subprocess.Popen[bytes]:
         self.starts += 1
         env = {**os.environ, **{PREFIX + f.name.upper(): str(getattr(self.settings, f.name)) for f in fields(Settings)}}
+        # This very package and its compiled code, though another one may lie where the command was given.
+        env["PYTHONPATH"] = os.pathsep.join(filter(None, (PACKAGES, os.environ.get("PYTHONPATH"))))
         return subprocess.Popen(
-            [sys.executable, "-m", "stream_agg", "worker", "--until-stdin-closes"],
+            [sys.executable, "-P", "-m", "stream_agg", "worker", "--until-stdin-closes"],
             stdin=subprocess.PIPE,  # its other end closes when we die, however we die
             stderr=self._log,
             env=env,

@@ -20,7 +20,7 @@ BARE = ["--levels", "11", "--action", "stay=1,0", "--action", "prepare=0,3"]
 
 def stream_agg(*args: str, **kwargs: Any) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, "-m", "stream_agg", *args], capture_output=True, text=True, timeout=120, **kwargs
+        [sys.executable, "-P", "-m", "stream_agg", *args], capture_output=True, text=True, timeout=120, **kwargs
     )
 
 
@@ -222,7 +222,7 @@ def test_the_demo_ends_with_a_regret_table() -> None:
 
 def test_ctrl_c_ends_the_demo_in_order() -> None:
     process = subprocess.Popen(
-        [sys.executable, "-m", "stream_agg", "demo", "--no-browser"], stdout=subprocess.PIPE, text=True
+        [sys.executable, "-P", "-m", "stream_agg", "demo", "--no-browser"], stdout=subprocess.PIPE, text=True
     )
     assert process.stdout is not None
     lines = []
@@ -252,7 +252,7 @@ def alive(pid: int) -> bool:
 @pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="looks processes up in /proc, as Linux has it")
 def test_a_killed_demo_leaves_no_process_behind() -> None:
     process = subprocess.Popen(
-        [sys.executable, "-m", "stream_agg", "demo", "--no-browser"], stdout=subprocess.PIPE, text=True
+        [sys.executable, "-P", "-m", "stream_agg", "demo", "--no-browser"], stdout=subprocess.PIPE, text=True
     )
     assert process.stdout is not None
     for line in process.stdout:

@@ -278,7 +278,11 @@ async def test_a_closed_session_reports_and_starts_afresh_with_the_next_spec(run
 def run_worker(settings: Settings, *flags: str) -> subprocess.CompletedProcess[str]:
     env = {**os.environ, **{PREFIX + f.name.upper(): str(getattr(settings, f.name)) for f in fields(Settings)}}
     return subprocess.run(
-        [sys.executable, "-m", "stream_agg", "worker", *flags], capture_output=True, text=True, timeout=60, env=env
+        [sys.executable, "-P", "-m", "stream_agg", "worker", *flags],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        env=env,
     )
 
 
