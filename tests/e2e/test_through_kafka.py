@@ -124,6 +124,9 @@ def killing(process: WorkerProcess, settings: Settings, spec: SessionSpec, rows:
                     assert time.monotonic() < deadline, "the worker does not get on"
                     await asyncio.sleep(0.02)
                 process.kill()
+                while process.starts < k + 2:  # a share that is there already must not find the dead one again
+                    assert time.monotonic() < deadline, "the worker is not started again"
+                    await asyncio.sleep(0.02)
         finally:
             await store.close()
 
