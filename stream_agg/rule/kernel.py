@@ -27,7 +27,6 @@ from stream_agg.rule.layout import (
     LEVEL,
     LISTED,
     MASS,
-    OFF,
     PROFILES,
     RADIUS,
     ROUNDS,
@@ -261,22 +260,6 @@ def hold(grad: Floats, held: Floats, rho: Floats, at: Ints, e: int, seg: int, m:
             grad[j] += m * rho[seg]
             held[j, seg] += m
     held[r, seg] += m
-
-
-@njit(cache=True)
-def rearrange(s: State) -> None:
-    """Put nonbasic profiles into the segments that the prices say."""
-    grad, tau, price, at, place, counts, held, rho = (
-        s.rows[GRAD], s.tau, s.pull, s.at, s.place, s.counts, s.held, s.rho
-    )  # fmt: skip
-    project(s, price)
-    for e in range(s.wholes[PROFILES]):
-        if place[1, e] < 0:
-            seg = place[0, e]
-            if (seg < tau.size and price[e] > tau[seg] + OFF) or (seg > 0 and price[e] < tau[seg - 1] - OFF):
-                hold(grad, held, rho, at, e, seg, -counts[e])
-                place[0, e] = segment_of(tau, price[e])
-                hold(grad, held, rho, at, e, place[0, e], counts[e])
 
 
 @njit(cache=True)

@@ -14,7 +14,6 @@ OPTIMAL, INFEASIBLE, LIMIT, BROKEN = 0, 1, 2, 3
 
 SNAP = 1e-7
 FLAT = 1e-10  # a direction that moves a price by less does not move it
-OFF = 1e-11  # a profile further than this from the segment it is counted in has moved
 
 LAM, GRAD, MASS, LEVEL, GENERIC, CENTRE = range(6)  # rows of `State.rows`
 GAMMA, EPSILON, ROUNDS, RADIUS, MOVED, CAP = range(6)  # of `State.reals`; MOVED: how far prices went in SINCE pivots
