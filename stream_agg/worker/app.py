@@ -134,6 +134,11 @@ def build_app(
     return app
 
 
+def worked(app: faust.App) -> dict[tuple[str, int], int] | None:
+    """(topic, partition) -> the offset after all that are finished; None while `app` has no claim."""
+    return None if app._consumer is None else app._consumer.worked()
+
+
 async def run(app: faust.App, stop: asyncio.Event, *, patience_s: float = 20.0) -> None:
     """Start `app`, and stop it when `stop` is set or it has crashed; what made it crash is raised then.
 

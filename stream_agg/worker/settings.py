@@ -9,13 +9,17 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 from urllib.parse import urlsplit
 
 from stream_agg.errors import ConfigError
 from stream_agg.events import parse_duration
+from stream_agg.watch.names import Input
 
 PREFIX = "STREAM_AGG_"
+
+LOGS = ("text", "json")
+LEVELS = ("debug", "info", "warning", "error")
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +51,16 @@ class Settings:
     """How long one delivery to Kafka may take before it is tried again."""
     session_timeout_s: float = 30.0
     """How long a worker may be silent before its partitions go to another: longer than any pause of a healthy one."""
+    http_bind: str = "127.0.0.1"
+    """Where /metrics and the health of the worker are served: this machine alone. In a container: 0.0.0.0."""
+    http_port: int = 9466
+    """Its port; 0 serves nothing. In the range that Prometheus' exporters use."""
+    stuck_s: float = 120.0
+    """A worker is stuck when nothing moves for so long: much longer than one solve may take."""
+    log: str = "text"
+    """One line a fact, as `text` for people or `json` for programs."""
+    log_level: str = "info"
+    """Least level that is logged: `debug`, `info`, `warning` or `error`. No payload is logged above debug."""
     close_grace: str = "P1D"
     """How long a closed session stays readable in Redis: long enough for a person to look next morning."""
     rebuild: bool = False
@@ -84,8 +98,13 @@ class Settings:
             faults.append(f"{PREFIX}REDIS_URL: expected redis://host:port/db")
         if not self.app or set("{}") & set(self.app):
             faults.append(f"{PREFIX}APP: expected a name without braces")
-        positive = ("partitions", "batch", "redis_timeout_s", "kafka_timeout_s", "session_timeout_s")
+        positive = ("partitions", "batch", "redis_timeout_s", "kafka_timeout_s", "session_timeout_s", "stuck_s")
         faults += [f"{PREFIX}{name.upper()}: must be positive" for name in positive if getattr(self, name) <= 0]
+        if not 0 <= self.http_port < 65536:
+            faults.append(f"{PREFIX}HTTP_PORT: expected a port, or 0 for none")
+        for name, words in (("log", LOGS), ("log_level", LEVELS)):
+            if getattr(self, name) not in words:
+                faults.append(f"{PREFIX}{name.upper()}: expected one of {', '.join(words)}")
         try:
             parse_duration(self.close_grace)
         except ValueError as e:
@@ -109,6 +128,11 @@ class Settings:
     def inputs(self) -> tuple[str, str, str]:
         """The input topics: sessions, forecasts, states."""
         return self.topic_sessions, self.topic_forecasts, self.topic_states
+
+    def role(self, topic: str) -> Input:
+        """What an input topic is for."""
+        roles: dict[str, Input] = dict(zip(self.inputs, get_args(Input), strict=True))
+        return roles[topic]
 
     def masked(self) -> dict[str, Any]:
         """All values, fit to be shown."""
