@@ -45,6 +45,7 @@ async def _work(settings: Settings, stop: asyncio.Event, observer: Observer) -> 
             brokers=settings.broker_list,
             topics=[settings.topic_forecasts, settings.topic_states],
             handler=loop,
+            instance=settings.instance or None,
             session_timeout_s=settings.session_timeout_s,
         )
         _log.info("ready to take %d partitions of %s", partitions, ", ".join(settings.inputs))

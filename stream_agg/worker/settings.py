@@ -32,6 +32,8 @@ class Settings:
     """Where the state lives; Redis' own default. May hold a password: masked wherever it is shown."""
     app: str = "stream_agg"
     """Name of this deployment: the consumer group, and the first part of every key in Redis."""
+    instance: str = ""
+    """Name that this worker keeps over restarts: they cause no rebalance then. Empty: none. Never two of one name."""
     topic_sessions: str = "sessions"
     topic_forecasts: str = "forecasts"
     topic_states: str = "states"
