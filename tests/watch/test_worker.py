@@ -115,7 +115,7 @@ def state(event: str, value: int) -> tuple[str, Any]:
 
 
 def test_what_a_worker_did_is_in_its_metrics(fresh: Callable[..., Settings], tmp_path: Path) -> None:
-    settings = fresh(log="json")
+    settings = fresh(log="json", instance="only")
     with working(settings, tmp_path / "log") as worker:
         asyncio.run(send(settings, ("sessions", SPEC)))
         worker.until_metric("stream_agg_events_total sessions opened", lambda n: n == 1)
