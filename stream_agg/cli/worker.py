@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import signal
 import sys
 from contextlib import ExitStack
@@ -13,6 +12,7 @@ import orjson
 
 from stream_agg.cli.common import settings_of, warm_up
 from stream_agg.cli.local import servers
+from stream_agg.watch import logs
 from stream_agg.worker.run import run
 from stream_agg.worker.settings import Settings
 
@@ -48,10 +48,7 @@ def worker(
     if print_config:
         click.echo(orjson.dumps(settings.masked(), option=orjson.OPT_INDENT_2))
         return
-    logging.basicConfig(stream=sys.stderr, level=logging.WARNING, format="%(asctime)s %(levelname)s %(message)s")
-    logging.getLogger("stream_agg").setLevel(logging.INFO)
-    for services in ("app", "batches", "fetching"):  # mode tells the comings and goings of its services there
-        logging.getLogger(f"stream_agg.worker.{services}").setLevel(logging.WARNING)
+    logs.configure(settings.log, settings.log_level)
     with ExitStack() as stack:
         if embedded:
             settings = stack.enter_context(servers(settings))

@@ -99,6 +99,11 @@ class Session(Solving):
         result, outputs = learn(state, origin)
         return result, outputs + self._unknown(expire(self))
 
+    @property
+    def gap(self) -> float | None:
+        """How far the rule in force can be from optimal, per round; None without a proof, and for learners."""
+        return self._gap() if self.policy.follows_rule else None
+
     def report(self) -> Regret:
         """The state of things now, with robust regret solved afresh; changes nothing."""
         return reports.regret(self, "states", self._fresh_robust())
@@ -145,8 +150,7 @@ class Session(Solving):
         tally = self.tallies.setdefault(profile, Tally())
         mix = self.policy.mix(self.rule, profile, tally)
         chosen = draw(mix, uniform(spec.seed, spec.session, forecast.event))
-        gap = self._gap() if self.policy.follows_rule else None
-        stamp = RuleStamp(known.rule_version, known.proven_round, gap)
+        stamp = RuleStamp(known.rule_version, known.proven_round, self.gap)
         known.round += 1
         tally.seen += 1
         for action, probability in mix:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from stream_agg.store.tables import TABLES, Claim, Commit, Committed, Outcome, SessionChange, Store, Tables
@@ -82,6 +83,9 @@ class MemoryStore(Store):
 
     async def sessions(self, partition: int) -> list[str]:
         return sorted(self._held(partition).sessions)
+
+    async def epochs(self, partitions: Iterable[int]) -> dict[int, int]:
+        return {partition: self._held(partition).epoch for partition in partitions}
 
     async def close(self) -> None:
         self._partitions.clear()

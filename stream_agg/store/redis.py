@@ -6,7 +6,7 @@ failed may have been applied, and only the caller knows whether to repeat it.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
@@ -128,6 +128,15 @@ class RedisStore(Store):
                 schema, held = await pipe.execute()
         self._check_schema(partition, schema)
         return sorted(session.decode() for session in held)
+
+    async def epochs(self, partitions: Iterable[int]) -> dict[int, int]:
+        asked = list(partitions)
+        with self._answering():
+            async with self._redis.pipeline(transaction=False) as pipe:
+                for partition in asked:
+                    pipe.hget(self._keys(partition).meta, EPOCH)
+                found = await pipe.execute()
+        return {partition: int(epoch or 0) for partition, epoch in zip(asked, found, strict=True)}
 
     async def close(self) -> None:
         await self._redis.aclose()

@@ -6,7 +6,7 @@ changed and a person can read it. The same tables are what `Session.to_bytes` pa
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Protocol
@@ -107,6 +107,9 @@ class Store(Protocol):
 
     async def sessions(self, partition: int) -> list[str]:
         """Ids of the sessions held, sorted."""
+
+    async def epochs(self, partitions: Iterable[int]) -> dict[int, int]:
+        """The epoch in force of each partition (0: never claimed): a small question, to see whether a claim holds."""
 
     async def close(self) -> None:
         """Let go of the connection. The store is not used after."""

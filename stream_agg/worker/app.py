@@ -73,6 +73,7 @@ def build_app(
     brokers: Sequence[str],
     topics: Sequence[str],
     handler: Handler,
+    instance: str | None = None,
     session_timeout_s: float = 30.0,
     rebalance_timeout_s: float = 60.0,
     commit_interval_s: float = 1.0,
@@ -85,6 +86,8 @@ def build_app(
     Partition p of all of them is with the same worker. `brokers` are `host:port`. Run it with `run`, or start and stop
     it yourself and watch `app.crash_reason`.
 
+    - `instance`: a name that the worker keeps when it is started again: its partitions wait for it through the session
+      timeout, and the others are not disturbed. None: a rebalance at every start and stop.
     - `session_timeout_s`: how long a worker may be silent before its partitions go to others. 30: longer than any pause
       of a healthy process, short enough to wait for.
     - `rebalance_timeout_s`: how long the others wait for a worker to join again. 60, as in Faust.
@@ -97,6 +100,7 @@ def build_app(
     app = _App(
         app_id,
         broker=[URL(f"kafka://{broker}") for broker in brokers],
+        consumer_group_instance_id=instance,
         broker_session_timeout=session_timeout_s,
         broker_heartbeat_interval=min(3.0, session_timeout_s / 3),
         broker_rebalance_timeout=rebalance_timeout_s,
@@ -132,6 +136,11 @@ def build_app(
 
     app.agent(BatchTopic(app, topics=list(topics), acks=False), name="work")(work)
     return app
+
+
+def worked(app: faust.App) -> dict[tuple[str, int], int] | None:
+    """(topic, partition) -> the offset after all that are finished; None while `app` has no claim."""
+    return None if app._consumer is None else app._consumer.worked()
 
 
 async def run(app: faust.App, stop: asyncio.Event, *, patience_s: float = 20.0) -> None:

@@ -5,15 +5,20 @@ Sessions must be at hand: `needed` says which, the caller loads them first. The 
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from time import monotonic
 from typing import Any
 
 from stream_agg.errors import EventError, InputError, SpecError
-from stream_agg.events import Dropped, Forecast, State
+from stream_agg.events import Dropped, Forecast, RuleRecord, State
 from stream_agg.session.engine import Output, Session
 from stream_agg.spec import SessionSpec
 from stream_agg.store.tables import SessionChange
+from stream_agg.watch.names import Outcome
+from stream_agg.watch.names import Output as Role
+from stream_agg.watch.observer import Facts
 from stream_agg.worker.wire import Encoder, Place, Row, decode
 
 Event = Forecast | State
@@ -38,6 +43,7 @@ class Batch:
     sessions: dict[str, Session]
     encoder: Encoder
     grace_ms: int
+    facts: Facts
     rows: list[Row] = field(default_factory=list)
     touched: set[str] = field(default_factory=set)
     fresh: set[str] = field(default_factory=set)
@@ -47,21 +53,22 @@ class Batch:
         """Apply a forecast or state."""
         event = read.event
         if isinstance(event, InputError):
-            self._dead(read.place, event)
+            self._refuse(read.place, event)
             return
         session = self.sessions.get(event.session)
         if session is None:
             hint = "send its spec first, and use the session id as the key of every record"
-            self._dead(read.place, EventError("unknown_session", f"no session {event.session!r} here; {hint}"))
+            self._refuse(read.place, EventError("unknown_session", f"no session {event.session!r} here; {hint}"))
             return
         self.touched.add(event.session)
         try:
             if isinstance(event, Forecast):
-                outputs = session.forecast(event)
+                outputs = self._forecast(session, event)
             else:
-                _, outputs = session.state(event, read.place.pack())
+                learned, outputs = session.state(event, read.place.pack())
+                self._count("learned" if learned == "applied" else learned)
         except InputError as e:
-            self._dead(read.place, e)
+            self._refuse(read.place, e)
         else:
             self._emit(outputs)
 
@@ -70,7 +77,7 @@ class Batch:
         try:
             name = place.key.decode()
             if not place.value:
-                self._close(name)
+                self._count("closed" if self._close(name) else "ignored")
                 return
             spec = SessionSpec.from_dict(decode(place.value))
             if spec.session != name:
@@ -83,10 +90,11 @@ class Batch:
             else:
                 session.change(spec)
             self.touched.add(name)
+            self._count("opened" if session is None else "changed")
         except UnicodeDecodeError:
-            self._dead(place, SpecError(["the record's key is not UTF-8"]))
+            self._refuse(place, SpecError(["the record's key is not UTF-8"]))
         except InputError as e:
-            self._dead(place, e)
+            self._refuse(place, e)
 
     def changes(self) -> dict[str, SessionChange]:
         """What the batch leaves of every session it touched."""
@@ -98,21 +106,43 @@ class Batch:
             changed[name] = SessionChange(session.changes(), reset=name in self.fresh, expire_ms=self.grace_ms)
         return changed
 
-    def _close(self, name: str) -> None:
+    def outputs(self) -> dict[Role, int]:
+        """How many rows go to each output."""
+        return {self.encoder.role(topic): count for topic, count in Counter(row.topic for row in self.rows).items()}
+
+    def _forecast(self, session: Session, event: Forecast) -> list[Output]:
+        tried, since = session.counters.tried_round, monotonic()
+        outputs = session.forecast(event)
+        if session.counters.tried_round != tried:
+            self.facts.solved(monotonic() - since)
+        self._count("decided" if outputs else "duplicate")
+        return outputs
+
+    def _close(self, name: str) -> bool:
         session = self.sessions.pop(name, None)
         if session is None:
-            return  # nothing to close; a compacted topic repeats its nulls
+            return False  # nothing to close; a compacted topic repeats its nulls
         self.closed[name] = session
         self._emit([session.close()])
+        return True
 
     def _emit(self, outputs: Iterable[Output]) -> None:
         for output in outputs:
             if isinstance(output, Dropped):
                 self._dead(Place.unpack(output.origin), EventError(output.reason, output.detail))
             else:
+                self.facts.unsolved += isinstance(output, RuleRecord) and output.unsolved is not None
                 self.rows.append(self.encoder.row(output))
 
+    def _count(self, outcome: Outcome) -> None:
+        self.facts.outcomes[outcome] += 1
+
+    def _refuse(self, place: Place, error: InputError) -> None:
+        self._count("rejected")
+        self._dead(place, error)
+
     def _dead(self, place: Place, error: InputError) -> None:
+        self.facts.dead[error.reason] += 1
         self.rows.append(self.encoder.dead_letter(place, error))
 
 

@@ -79,12 +79,19 @@ class BatchConsumer(driver.Consumer):  # type: ignore[misc]  # faust is not type
         self._runs_ahead = transport.runs_ahead
         self._run_records = transport.run_records
         self._readers: dict[TP, _Reader] = {}
-        self._unclaimed = False
+        self._unclaimed, self._claimed = False, False
         self._room = asyncio.Event()
         self._busy = asyncio.Lock()
 
     def _new_consumer_thread(self) -> Any:
         return FetchThread(self, loop=self.loop, beacon=self.beacon)
+
+    def worked(self) -> dict[tuple[str, int], int] | None:
+        """(topic, partition) -> the offset after all that are finished; None while there is no claim."""
+        if not self._claimed:
+            return None
+        at = {(tp.topic, tp.partition): reader.worked for tp, reader in self._readers.items()}
+        return {tp: offset for tp, offset in at.items() if offset is not None}
 
     # What the agent calls.
 
@@ -138,7 +145,7 @@ class BatchConsumer(driver.Consumer):  # type: ignore[misc]  # faust is not type
         self._hold()  # Faust does not where there was no partition, and would lose what is fetched before flow resumes
         await self.commit()
         self._readers.clear()
-        self._unclaimed = False
+        self._unclaimed, self._claimed = False, False
         self._room.set()
         if revoked:
             self._handler.revoke(frozenset(tp.partition for tp in revoked))
@@ -180,7 +187,7 @@ class BatchConsumer(driver.Consumer):  # type: ignore[misc]  # faust is not type
             return
         readers, committed = claim.result()
         if suspended.cancelled():
-            self._unclaimed, self._readers = False, readers
+            self._unclaimed, self._claimed, self._readers = False, True, readers
             self._committed_offset.update(committed)
 
     async def _claim_alone(self) -> tuple[dict[TP, _Reader], dict[TP, int | None]]:

@@ -189,6 +189,15 @@ class Specs:
             raise UnavailableError(f"Kafka does not tell the offsets of partition {partition}: {e}") from e
         return {tp.topic: offset for tp, offset in first.items()}
 
+    async def ends(self, topics: Iterable[str], partitions: Iterable[int]) -> dict[tuple[str, int], int]:
+        """(topic, partition) -> the offset its next record will get."""
+        at = [TopicPartition(topic, partition) for topic in topics for partition in partitions]
+        try:
+            ends = await self._consumer.end_offsets(at)
+        except (KafkaError, OSError) as e:
+            raise UnavailableError(f"the broker does not tell the ends of its topics: {e}") from e
+        return {(tp.topic, tp.partition): offset for tp, offset in ends.items()}
+
     def read_from(self, offsets: Mapping[int, int]) -> None:
         """Own these partitions, and none else, from these offsets on."""
         if not offsets:

@@ -24,6 +24,8 @@ from stream_agg.errors import FencedError, RefusedError, UnavailableError
 from stream_agg.events import Forecast, State, parse_duration
 from stream_agg.session.engine import Session
 from stream_agg.store.tables import Commit, Outcome, Store
+from stream_agg.watch import names
+from stream_agg.watch.observer import Observer
 from stream_agg.worker.batch import Batch, Decoder, needed, read
 from stream_agg.worker.broker import Publisher, Specs
 from stream_agg.worker.failpoints import reach
@@ -58,8 +60,16 @@ class Owned:
 class Loop:
     """The handler behind the Faust app: one `Owned` for each partition that is ours."""
 
-    def __init__(self, settings: Settings, store: Store, publisher: Publisher, specs: Specs) -> None:
+    def __init__(
+        self,
+        settings: Settings,
+        store: Store,
+        publisher: Publisher,
+        specs: Specs,
+        observer: Observer | None = None,
+    ) -> None:
         self.settings, self.store, self.publisher, self.specs = settings, store, publisher, specs
+        self.observer = observer or Observer()
         self.owned: dict[int, Owned] = {}
         self._encoder = Encoder(settings)
         self._grace_ms = parse_duration(settings.close_grace) // 1000
@@ -77,6 +87,7 @@ class Loop:
         for partition in sorted(partitions):
             self.owned[partition] = await self._insist(partial(self._claim_one, partition, committed))
         self.specs.read_from({p: owned.next_offsets[self.specs.topic] for p, owned in self.owned.items()})
+        self.observer.rebalanced(committed)
         inputs = (self.settings.topic_forecasts, self.settings.topic_states)
         return {(topic, p): owned.next_offsets[topic] for p, owned in self.owned.items() for topic in inputs}
 
@@ -150,8 +161,10 @@ class Loop:
             await self._insist(partial(self._catch_up, owned), owned)
             await self._load(owned, wanted)
         batch = self._batch(owned)
-        for item in reads:
-            batch.event(item)
+        self.observer.taking(topic, owned.partition, records[0].offset)
+        with self.observer.timed(names.DECIDE):
+            for item in reads:
+                batch.event(item)
         await self._commit(owned, topic, records[-1].offset + 1, batch)
 
     async def _take_specs(self, owned: Owned, records: Sequence[ConsumerRecord]) -> None:
@@ -169,7 +182,7 @@ class Loop:
             await self._take_specs(owned, records)
 
     def _batch(self, owned: Owned) -> Batch:
-        return Batch(owned.sessions, self._encoder, self._grace_ms)
+        return Batch(owned.sessions, self._encoder, self._grace_ms, self.observer.facts())
 
     async def _load(self, owned: Owned, names: set[str]) -> None:
         for name in sorted(names - set(owned.sessions)):
@@ -197,9 +210,11 @@ class Loop:
             trim=owned.published,
         )
         reach("before_commit")
-        done = await self._insist(partial(self.store.commit, commit), owned)
+        with self.observer.timed(names.COMMIT):
+            done = await self._insist(partial(self.store.commit, commit), owned)
         reach("after_commit")
         if done.outcome is Outcome.FENCED:
+            self.observer.fenced()
             raise FencedError(f"partition {owned.partition} has another owner now")
         if done.outcome is Outcome.STALE and done.stored != next_offset:
             raise RefusedError(
@@ -207,8 +222,10 @@ class Loop:
                 f"{topic} at {done.stored}, expected {commit.expected}; start the worker again, it goes on from there"
             )
         owned.next_offsets[topic] = owned.stored[topic] = next_offset
+        self.observer.applied(self.settings.role(topic), batch.facts, batch.outputs())
         if batch.rows:
-            await self._insist(partial(self.publisher.publish, batch.rows), owned)
+            with self.observer.timed(names.PUBLISH):
+                await self._insist(partial(self.publisher.publish, batch.rows), owned)
             reach("after_publish")
             owned.published = max(owned.published, done.number)
 
@@ -218,6 +235,7 @@ class Loop:
             try:
                 answer = await ask()
             except UnavailableError as e:
+                self.observer.waits(str(e))
                 if not self._away:
                     self._away = True
                     _log.warning("paused, nothing is lost: %s; trying again every %g s", e, RETRY_S)
@@ -227,6 +245,7 @@ class Loop:
             else:
                 if self._away:
                     self._away = False
+                    self.observer.resumes()
                     _log.warning("the server answers again: resumed")
                 return answer
 

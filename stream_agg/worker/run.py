@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
 
 from stream_agg.session.warm import warm_up
 from stream_agg.store.redis import RedisStore
+from stream_agg.watch.observer import Observer
+from stream_agg.watch.serve import Server
 from stream_agg.worker import app as faust_app
 from stream_agg.worker.broker import Publisher, Specs, count_partitions, create_topics
+from stream_agg.worker.look import Look, Offsets, beat
 from stream_agg.worker.loop import Loop
 from stream_agg.worker.settings import Settings
 
@@ -18,7 +23,13 @@ _log = logging.getLogger(__name__)
 async def run(settings: Settings, stop: asyncio.Event) -> None:
     """Work until `stop` is set. `UnavailableError` where a server is missing at start, `RefusedError` where going on
     would break a promise; whatever else a crash was is raised as it is."""
-    warm_up()  # before the first record: the loop must not stand still in the middle
+    observer = Observer(settings.stuck_s)
+    with _served(settings, observer):
+        warm_up()  # before the first record: the loop must not stand still in the middle
+        await _work(settings, stop, observer)
+
+
+async def _work(settings: Settings, stop: asyncio.Event, observer: Observer) -> None:
     if settings.create_topics:
         await create_topics(settings)
     partitions = (await count_partitions(settings))[settings.topic_forecasts]
@@ -28,19 +39,21 @@ async def run(settings: Settings, stop: asyncio.Event) -> None:
         await store.peek(0)
         await publisher.start()
         await specs.start()
-        loop = Loop(settings, store, publisher, specs)
+        loop = Loop(settings, store, publisher, specs, observer)
         app = faust_app.build_app(
             app_id=settings.app,
             brokers=settings.broker_list,
             topics=[settings.topic_forecasts, settings.topic_states],
             handler=loop,
+            instance=settings.instance or None,
             session_timeout_s=settings.session_timeout_s,
         )
         _log.info("ready to take %d partitions of %s", partitions, ", ".join(settings.inputs))
         watching = asyncio.create_task(loop.watch_specs())
         watching.add_done_callback(lambda task: stop.set())  # it ends only by an error
         try:
-            await faust_app.run(app, stop)
+            async with _watched(loop, lambda: faust_app.worked(app), observer):
+                await faust_app.run(app, stop)
         finally:
             watching.cancel()
             ended = (await asyncio.gather(watching, return_exceptions=True))[0]
@@ -51,3 +64,35 @@ async def run(settings: Settings, stop: asyncio.Event) -> None:
         await specs.stop()
         await publisher.stop()
         await store.close()
+
+
+@contextmanager
+def _served(settings: Settings, observer: Observer) -> Iterator[None]:
+    if not settings.http_port:
+        yield
+        return
+    server = Server(observer, settings.http_bind, settings.http_port)
+    server.start()
+    try:
+        yield
+    finally:
+        server.stop()
+
+
+@asynccontextmanager
+async def _watched(loop: Loop, worked: Callable[[], Offsets | None], observer: Observer) -> AsyncIterator[None]:
+    """Watch while the body runs; that watching failed is said, and stops nothing."""
+    tasks = [asyncio.create_task(Look(loop, worked, observer).run()), asyncio.create_task(beat(observer))]
+    for task in tasks:
+        task.add_done_callback(_tell_failure)
+    try:
+        yield
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+def _tell_failure(task: asyncio.Task[None]) -> None:
+    if not task.cancelled() and task.exception() is not None:
+        _log.error("watching the worker ended; its health is not known any more", exc_info=task.exception())

@@ -9,13 +9,17 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 from urllib.parse import urlsplit
 
 from stream_agg.errors import ConfigError
 from stream_agg.events import parse_duration
+from stream_agg.watch.names import Input
 
 PREFIX = "STREAM_AGG_"
+
+LOGS = ("text", "json")
+LEVELS = ("debug", "info", "warning", "error")
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,13 +32,22 @@ class Settings:
     """Where the state lives; Redis' own default. May hold a password: masked wherever it is shown."""
     app: str = "stream_agg"
     """Name of this deployment: the consumer group, and the first part of every key in Redis."""
+    instance: str = ""
+    """Name that this worker keeps over restarts: they cause no rebalance then. Empty: none. Never two of one name."""
     topic_sessions: str = "sessions"
+    """In: specs of sessions by their id; null closes one."""
     topic_forecasts: str = "forecasts"
+    """In: what the experts say of an event."""
     topic_states: str = "states"
+    """In: what became of it."""
     topic_actions: str = "actions"
+    """Out: what to do, one record a forecast."""
     topic_regret: str = "regret"
+    """Out: running reports of every session."""
     topic_rules: str = "rules"
+    """Out: the rule in force of every session."""
     topic_dead_letters: str = "dead-letters"
+    """Out: records that could not be used, with the reason."""
     create_topics: bool = False
     """Create missing topics at start. For development: in production sizes and retention are a decision."""
     partitions: int = 4
@@ -47,6 +60,16 @@ class Settings:
     """How long one delivery to Kafka may take before it is tried again."""
     session_timeout_s: float = 30.0
     """How long a worker may be silent before its partitions go to another: longer than any pause of a healthy one."""
+    http_bind: str = "127.0.0.1"
+    """Where /metrics and the health of the worker are served: this machine alone. In a container: 0.0.0.0."""
+    http_port: int = 9466
+    """Its port; 0 serves nothing. In the range that Prometheus' exporters use."""
+    stuck_s: float = 120.0
+    """A worker is stuck when nothing moves for so long: much longer than one solve may take."""
+    log: str = "text"
+    """One line a fact, as `text` for people or `json` for programs."""
+    log_level: str = "info"
+    """Least level that is logged: `debug`, `info`, `warning` or `error`. No payload is logged above debug."""
     close_grace: str = "P1D"
     """How long a closed session stays readable in Redis: long enough for a person to look next morning."""
     rebuild: bool = False
@@ -84,8 +107,13 @@ class Settings:
             faults.append(f"{PREFIX}REDIS_URL: expected redis://host:port/db")
         if not self.app or set("{}") & set(self.app):
             faults.append(f"{PREFIX}APP: expected a name without braces")
-        positive = ("partitions", "batch", "redis_timeout_s", "kafka_timeout_s", "session_timeout_s")
+        positive = ("partitions", "batch", "redis_timeout_s", "kafka_timeout_s", "session_timeout_s", "stuck_s")
         faults += [f"{PREFIX}{name.upper()}: must be positive" for name in positive if getattr(self, name) <= 0]
+        if not 0 <= self.http_port < 65536:
+            faults.append(f"{PREFIX}HTTP_PORT: expected a port, or 0 for none")
+        for name, words in (("log", LOGS), ("log_level", LEVELS)):
+            if getattr(self, name) not in words:
+                faults.append(f"{PREFIX}{name.upper()}: expected one of {', '.join(words)}")
         try:
             parse_duration(self.close_grace)
         except ValueError as e:
@@ -109,6 +137,11 @@ class Settings:
     def inputs(self) -> tuple[str, str, str]:
         """The input topics: sessions, forecasts, states."""
         return self.topic_sessions, self.topic_forecasts, self.topic_states
+
+    def role(self, topic: str) -> Input:
+        """What an input topic is for."""
+        roles: dict[str, Input] = dict(zip(self.inputs, get_args(Input), strict=True))
+        return roles[topic]
 
     def masked(self) -> dict[str, Any]:
         """All values, fit to be shown."""

@@ -5,12 +5,13 @@ from __future__ import annotations
 from base64 import b64decode, b64encode
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, get_args
 
 import orjson
 
 from stream_agg.errors import EventError, InputError
 from stream_agg.events import Action, Regret, RuleRecord, format_time
+from stream_agg.watch.names import Output
 from stream_agg.worker.settings import Settings
 
 Header = tuple[str, str]
@@ -63,6 +64,7 @@ class Encoder:
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
         self.source = f"/stream_agg/{settings.app}"
+        self._roles: dict[str, Output] = {getattr(settings, f"topic_{role}"): role for role in get_args(Output)}
 
     def row(self, output: Action | Regret | RuleRecord) -> Row:
         """An action, report or rule as its record."""
@@ -79,6 +81,10 @@ class Encoder:
             ("content-type", "application/json"),
         )
         return Row(topic, output.session, orjson.dumps(output), headers)
+
+    def role(self, topic: str) -> Output:
+        """What a topic that rows go to is for."""
+        return self._roles[topic]
 
     def dead_letter(self, place: Place, error: InputError) -> Row:
         """The original bytes, and in the headers where they stood and what is wrong with them."""

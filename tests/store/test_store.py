@@ -51,6 +51,13 @@ async def test_epochs_rise_by_partition(store: Store) -> None:
     assert (await store.peek(P + 1)).epoch == 0
 
 
+async def test_epochs_are_told_of_many_partitions_at_once(store: Store) -> None:
+    await store.claim(P)
+    epoch = (await store.claim(P)).epoch
+    assert await store.epochs([P, P + 1]) == {P: epoch, P + 1: 0}
+    assert await store.epochs([]) == {}
+
+
 async def test_a_commit_is_there_at_the_next_claim(store: Store) -> None:
     commit = await first(store)
     assert await store.commit(commit) == Committed(Outcome.OK, 1, 10)
