@@ -279,10 +279,13 @@ class RealizedPart:
 
 @dataclass(frozen=True, slots=True)
 class ExpertCalibration:
-    """`error`: mean |observed frequency - level| over the known rounds of the expert; `worst_level` adds most to it."""
+    """`error`: mean |observed frequency - level| over the expert's `n` known rounds; `worst_level` adds most to it, and
+    `interval` is Wilson's 95 % interval of the frequency there."""
 
     error: float
     worst_level: float
+    n: int = 0
+    interval: tuple[float, float] = (0.0, 1.0)
 
 
 @dataclass(frozen=True, slots=True)

@@ -77,12 +77,14 @@ class SessionSpec:
 
     `experts`: name -> alphabet, in the order of profiles. `actions`: name -> (payoff in state 0, payoff in state 1).
     `gamma` is the price of calibration violations per unit (`"auto"`: `rule.solver.Solver.settle`; inf: hard
-    constraints), `epsilon` the calibration error allowed (`"auto"`: half as much again as the forecasts need). A solve
-    that takes more than `solve_limit_s` nominal seconds is given up and the old rule stays. `half_life`: every so many
-    rounds, all counts are halved; the rule then follows a world that changes, and the regret bound, which needs one
-    that does not, is void. `state_deadline`: a state later than that after its forecast is too late. `window`: how many
-    decisions of the session are remembered for their state and against repeated ids. `policy` is `exp3` by default
-    where payoffs are fed back; `horizon` is the number of rounds that learners set their rates for.
+    constraints), `epsilon` the calibration error allowed (`"auto"`: half as much again as the forecasts need;
+    `"measured"`: what known states show, `learn.calibration.mean_error`, 0 before the first one, chosen anew when
+    gamma is). A solve that takes more than `solve_limit_s` nominal seconds is given up and the old rule stays.
+    `half_life`: every so many rounds, all counts are halved; the rule then follows a world that changes, and the
+    regret bound, which needs one that does not, is void. `state_deadline`: a state later than that after its forecast
+    is too late. `window`: how many decisions of the session are remembered for their state and against repeated ids.
+    `policy` is `exp3` by default where payoffs are fed back; `horizon` is the number of rounds that learners set their
+    rates for.
     """
 
     session: str
@@ -93,7 +95,7 @@ class SessionSpec:
     # The order of the largest payoff slope, raised until the penalty is exact: realised payoff is flat around it.
     gamma: float | Literal["auto"] = "auto"
     # The paper's case; `epsilon_min` in every report says what the forecasts would need.
-    epsilon: float | Literal["auto"] = 0.0
+    epsilon: float | Literal["auto", "measured"] = 0.0
     # Adds at most 2 * 0.1 U sqrt(T) to the regret, whatever the number of profiles.
     schedule: Schedule = Schedule("certified", 0.1)
     # In nominal seconds of counted operations, not of a clock: a replay stops at the same point.
@@ -122,6 +124,11 @@ class SessionSpec:
         plain["gamma"] = "inf" if self.gamma == math.inf else self.gamma
         plain["schedule"] = self.schedule.to_dict()
         return plain
+
+    @property
+    def open_terms(self) -> bool:
+        """Whether gamma or epsilon follow from what was seen."""
+        return isinstance(self.gamma, str) or isinstance(self.epsilon, str)
 
     @property
     def state_deadline_us(self) -> int:
@@ -214,6 +221,10 @@ class _Parser:
         policy = given.setdefault("policy", "exp3" if feedback == "payoff" else "robust")
         if feedback is not None and LEARNS_FROM.get(policy, feedback) != feedback:
             self._fault(f'policy: {policy!r} learns from "feedback": "{LEARNS_FROM[policy]}", not "{feedback}"')
+        if given.get("epsilon") == "measured" and feedback in ("none", "payoff"):
+            self._fault(f'epsilon: "measured" needs "feedback": "state", not "{feedback}"')
+        if given.get("epsilon") == "measured" and given.get("gamma") == math.inf:
+            self._fault('epsilon: "measured" may be less than hard constraints need: with "gamma": "inf", write "auto"')
         if self.faults:
             raise SpecError(self.faults)
         return SessionSpec(**given)
@@ -298,11 +309,11 @@ class _Parser:
         return self._fault('gamma: expected a positive number, "inf" or "auto"')
 
     def _epsilon(self, value: Any) -> Any:
-        if value == "auto":
+        if value in ("auto", "measured"):
             return value
         if _is_number(value) and 0 <= value <= 1:
             return float(value)
-        return self._fault('epsilon: expected a number in [0, 1] or "auto"')
+        return self._fault('epsilon: expected a number in [0, 1], "auto" or "measured"')
 
     def _positive(self, name: str, value: Any) -> Any:
         return float(value) if _is_number(value) and value > 0 else self._fault(f"{name}: expected a positive number")

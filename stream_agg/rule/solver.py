@@ -97,14 +97,14 @@ class Solver:
         self._found = found.times(1 / self._factor)
         return rule_of(self._spec, self._cost, gamma, epsilon, self._found, least or self._least())
 
-    def settle(self) -> Rule:
-        """The rule with its terms chosen anew where the spec leaves them open.
+    def settle(self, measured: float = 0.0) -> Rule:
+        """The rule with its terms chosen anew where the spec leaves them open; `measured` is for `epsilon_of`.
 
         `gamma: "auto"` starts from max_a |u(a,1) - u(a,0)| and doubles until calibration binds: the penalty is exact,
         or where rows contradict each other the worst rho violates them hardly more than any must.
         """
         spec, least = self._spec, self._least()
-        epsilon = epsilon_of(spec, least)
+        epsilon = epsilon_of(spec, least, measured)
         if spec.gamma == math.inf and least() > epsilon + TOLERANCE:
             raise InfeasibleError(epsilon, least())
         gamma = steepest(spec) if spec.gamma == "auto" else spec.gamma
@@ -170,11 +170,11 @@ def solve(spec: SessionSpec, counts: Mapping[Levels, float]) -> Rule:
     return solve_support(spec, Support.of(spec.experts.values(), count_indexed(spec, counts)))
 
 
-def solve_support(spec: SessionSpec, support: Support) -> Rule:
-    """`solve` for profiles that are counted and sorted already."""
+def solve_support(spec: SessionSpec, support: Support, measured: float = 0.0) -> Rule:
+    """`solve` for profiles that are counted and sorted already; `measured` is for `epsilon_of`."""
     if not len(support.counts):
         return unseen_rule(spec)
-    return Solver(spec, lambda: support).settle()
+    return Solver(spec, lambda: support).settle(measured)
 
 
 def count_indexed(spec: SessionSpec, counts: Mapping[Levels, float]) -> dict[Profile, float]:
@@ -195,6 +195,9 @@ def count_indexed(spec: SessionSpec, counts: Mapping[Levels, float]) -> dict[Pro
     return indexed
 
 
-def epsilon_of(spec: SessionSpec, least: Callable[[], float]) -> float:
-    """The spec's epsilon, as a number; `least` is asked for the smallest where that decides."""
+def epsilon_of(spec: SessionSpec, least: Callable[[], float], measured: float = 0.0) -> float:
+    """The spec's epsilon, as a number: `least` is asked for the smallest where that decides; `measured` is what known
+    states say, 0 where there are none, as in all that is solved from counts alone."""
+    if spec.epsilon == "measured":
+        return measured
     return AUTO_EPSILON * least() if spec.epsilon == "auto" else spec.epsilon

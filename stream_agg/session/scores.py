@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from stream_agg.events import ExpertCalibration, RobustPart
+from stream_agg.learn.calibration import mean_error, wilson
 from stream_agg.learn.exp3 import Estimates
 from stream_agg.rule import program
 from stream_agg.rule.benchmarks import best_response, optimal_in_hindsight
@@ -116,6 +117,16 @@ def states_by_level(spec: SessionSpec, tallies: Mapping[Profile, Tally]) -> dict
     return levels
 
 
+def measured_epsilon(spec: SessionSpec, tallies: Mapping[Profile, Tally]) -> float:
+    """The epsilon that the known states support (`learn.calibration.mean_error`)."""
+    by_level = states_by_level(spec, tallies)
+    return mean_error(
+        (z, n0, n1)
+        for name, alphabet in spec.experts.items()
+        for z, (n0, n1) in zip(alphabet.levels, by_level[name].tolist(), strict=True)
+    )
+
+
 def calibration(spec: SessionSpec, tallies: Mapping[Profile, Tally]) -> dict[str, ExpertCalibration]:
     """Observed frequency against level, for every expert with a known round."""
     result = {}
@@ -123,6 +134,9 @@ def calibration(spec: SessionSpec, tallies: Mapping[Profile, Tally]) -> dict[str
         total = counts.sum()
         if total:
             levels = np.array(spec.experts[name].levels)
-            off = np.abs(counts[:, 1] - levels * counts.sum(axis=1))
-            result[name] = ExpertCalibration(float(off.sum() / total), float(levels[int(np.argmax(off))]))
+            rounds = counts.sum(axis=1)
+            off = np.abs(counts[:, 1] - levels * rounds)
+            worst = int(np.argmax(np.where(rounds, off, -1.0)))  # a level without a round errs by nothing
+            interval = wilson(*counts[worst].tolist())
+            result[name] = ExpertCalibration(float(off.sum() / total), float(levels[worst]), int(total), interval)
     return result

@@ -51,7 +51,7 @@ class Solving(Stored):
             return t >= tried * (1 + schedule.amount)
         if schedule.kind == "seconds":
             return (known.forecast_us or 0) - (known.tried_us or 0) >= schedule.amount * 1e6
-        if "auto" in (self.spec.gamma, self.spec.epsilon) and self._grown(known.settled_round, SETTLE_GROWTH):
+        if self.spec.open_terms and self._grown(known.settled_round, SETTLE_GROWTH):
             return True  # the gap is about the terms in force, however few rounds chose them
         gap = self._gap()
         return gap is None or gap > schedule.amount * self._largest_payoff / self._rounds**0.5
@@ -79,7 +79,7 @@ class Solving(Stored):
             if always and not settle and solver.holds(old):
                 self._solver, known.proven_round = solver, known.round
                 return []
-            self.rule = solver.settle() if settle else solver.rule(old.gamma, old.epsilon, old.least)
+            self.rule = solver.settle(self._measured()) if settle else solver.rule(old.gamma, old.epsilon, old.least)
             if settle:
                 self.robust = scores.robust_part(self.spec, self._counted(), self.tallies, self.rule, known.round)
         except (InfeasibleError, SolveError) as e:
@@ -104,13 +104,17 @@ class Solving(Stored):
             return self.robust
         seen = self._counted()
         try:
-            rule = solve_support(self.spec, seen)
+            rule = solve_support(self.spec, seen, self._measured())
             return scores.robust_part(self.spec, seen, self.tallies, rule, self.counters.round)
         except (InfeasibleError, SolveError):
             return self.robust
 
     def _counted(self) -> Support:
         return scores.support(self.spec, self.tallies)
+
+    def _measured(self) -> float:
+        """The epsilon that the states known so far support; 0 where the spec does not ask for it."""
+        return scores.measured_epsilon(self.spec, self.tallies) if self.spec.epsilon == "measured" else 0.0
 
     def _forget(self) -> None:
         """All rounds so far count half as much as before."""

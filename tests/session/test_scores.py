@@ -12,6 +12,7 @@ import numpy as np
 import orjson
 import pytest
 from scipy.optimize import linprog
+from scipy.stats import binomtest
 
 import stream_agg as sa
 from stream_agg.events import Forecast, Regret, State
@@ -188,7 +189,12 @@ def check_realized(report: Regret, oracle: Oracle) -> None:
     assert report.calibration.keys() == off.keys()
     for name, (error, each) in off.items():
         assert report.calibration[name].error == pytest.approx(error, abs=1e-9)
-        assert each[report.calibration[name].worst_level] == pytest.approx(max(each.values()), abs=1e-9)
+        found, i = report.calibration[name], oracle.experts.index(name)
+        assert each[found.worst_level] == pytest.approx(max(each.values()), abs=1e-9)
+        assert found.n == sum(e[i] is not None for e, *_ in oracle.known)
+        there = [s for e, _, _, s in oracle.known if e[i] == found.worst_level]
+        interval = binomtest(sum(there), len(there)).proportion_ci(method="wilson")
+        assert found.interval == pytest.approx((interval.low, interval.high), abs=1e-9)
 
 
 @pytest.mark.parametrize("seed", range(16))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import random
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
@@ -112,6 +113,81 @@ def test_reports_follow_the_rounds_though_the_gap_asks_for_no_solve(make: Make, 
     assert told[0] == 1
     assert told[-1] * SETTLE_GROWTH > 299
     assert all(b == max(a + 1, math.ceil(a * SETTLE_GROWTH - 1e-9)) for a, b in pairwise(told))
+
+
+class TestEpsilonMeasured:
+    @staticmethod
+    def overconfident(rng: random.Random) -> tuple[Reports, int]:
+        """Reports pushed away from one half, and the state that followed."""
+        chance = rng.random()
+        said = [min(max(0.5 + 1.5 * (rng.gauss(chance, 0.1) - 0.5), 0.0), 1.0) for _ in range(2)]
+        return {"ecmwf": said[0], "gfs": None if rng.random() < 0.2 else said[1]}, int(rng.random() < chance)
+
+    def test_it_is_what_known_states_say_when_terms_are_settled(self, make: Make, at: At) -> None:
+        session = make(epsilon="measured", feedback="state", experts=TENTHS)
+        rng, known, waiting, settled = random.Random(2), [], [], []
+        for t in range(400):
+            reports, state = self.overconfident(rng)
+            record = {"session": "paris-rain", "event": f"e{t}", "time": at(t), "forecasts": reports}
+            *before, action = session.forecast(Forecast.from_record(record))
+            assert isinstance(action, sa.Action)
+            if any(isinstance(o, Regret) for o in before):
+                settled.append(session.rule.epsilon)
+                rows = {(name, z) for levels, _ in known for name, z in levels.items() if z is not None}
+                off = [sum(s - z for levels, s in known if levels[name] == z) for name, z in rows]
+                total = sum(z is not None for levels, _ in known for z in levels.values())
+                assert session.rule.epsilon == pytest.approx(sum(map(abs, off)) / max(total, 1), abs=1e-9)
+            elif settled:
+                assert session.rule.epsilon == settled[-1]  # until terms are settled again
+            waiting.append((f"e{t}", action.profile, state))
+            if t >= 40:  # nothing is known before, and then all of forty rounds ago
+                event, levels, came = waiting.pop(0)
+                session.learn(event, came, at(t))
+                known.append((levels, came))
+        assert settled[0] == 0.0
+        assert settled[-1] > 0.05
+
+    def test_a_session_that_was_stored_goes_on_to_the_same_bytes(self, make: Make, at: At) -> None:
+        kept = make(epsilon="measured", feedback="state", experts=TENTHS)
+        stored, rng = make(epsilon="measured", feedback="state", experts=TENTHS), random.Random(3)
+        for t in range(120):
+            reports, state = self.overconfident(rng)
+            for session in (kept, stored):
+                session.decide(f"e{t}", reports, at(t))
+                session.learn(f"e{t}", state, at(t))
+            stored = sa.Session.from_bytes(stored.to_bytes())
+        assert kept.rule.epsilon > 0
+        assert stored.to_bytes() == kept.to_bytes()
+
+    def test_payoff_is_at_least_the_value_less_the_price_of_what_rows_exceed_it_by(self, make: Make, at: At) -> None:
+        session = make(epsilon="measured", feedback="state", experts=TENTHS)
+        rng = random.Random(4)
+        for t in range(300):
+            reports, state = self.overconfident(rng)
+            session.decide(f"e{t}", reports, at(t))
+            session.learn(f"e{t}", state, at(t))
+        spec, tallies = session.spec, session.tallies
+        rule = sa.solve(
+            replace(spec, epsilon=session.rule.epsilon),
+            {tuple(spec.reports(e).values()): tally.seen for e, tally in tallies.items()},
+        )
+        payoffs = list(spec.actions.values())
+        earned = sum(
+            p * (tally.states0 * payoffs[a][0] + tally.states1 * payoffs[a][1])
+            for e, tally in tallies.items()
+            for a, p in rule.mix(e)
+        )
+        excess = sum(
+            max(0.0, abs(n1 - z * (n0 + n1)) - rule.epsilon * (n0 + n1))
+            for levels in session.calibration().values()
+            for z, n0, n1 in levels
+        )
+        assert excess > 0  # some rows err more than the mean
+        assert earned >= rule.value * 300 - rule.gamma * excess - 1e-6
+
+    def test_hard_constraints_do_not_go_with_it(self, make: Make) -> None:
+        with pytest.raises(sa.SpecError, match='with "gamma": "inf", write "auto"'):
+            make(epsilon="measured", gamma="inf", feedback="state")
 
 
 class TestStamp:
