@@ -8,8 +8,9 @@ import logging
 from stream_agg.session.warm import warm_up
 from stream_agg.store.redis import RedisStore
 from stream_agg.worker import app as faust_app
-from stream_agg.worker.broker import Publisher, Specs, count_partitions, create_topics
+from stream_agg.worker.broker import Specs, count_partitions, create_topics
 from stream_agg.worker.loop import Loop
+from stream_agg.worker.publish import publisher_of
 from stream_agg.worker.settings import Settings
 
 _log = logging.getLogger(__name__)
@@ -23,7 +24,7 @@ async def run(settings: Settings, stop: asyncio.Event) -> None:
         await create_topics(settings)
     partitions = (await count_partitions(settings))[settings.topic_forecasts]
     store = RedisStore(settings.redis_url, settings.app, settings.redis_timeout_s)
-    publisher, specs = Publisher(settings), Specs(settings)
+    publisher, specs = publisher_of(settings), Specs(settings)
     try:
         await store.peek(0)
         await publisher.start()

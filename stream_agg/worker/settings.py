@@ -16,6 +16,7 @@ from stream_agg.errors import ConfigError
 from stream_agg.events import parse_duration
 
 PREFIX = "STREAM_AGG_"
+DELIVERIES = ("at_least_once", "exactly_once")
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +46,9 @@ class Settings:
     """How long one answer of Redis may take; a commit of a full batch takes milliseconds."""
     kafka_timeout_s: float = 30.0
     """How long one delivery to Kafka may take before it is tried again."""
+    delivery: str = "at_least_once"
+    """Or `exactly_once`, which needs a broker with transactions: every action is then seen once by `read_committed`
+    readers, and tens of milliseconds later."""
     session_timeout_s: float = 30.0
     """How long a worker may be silent before its partitions go to another: longer than any pause of a healthy one."""
     close_grace: str = "P1D"
@@ -86,6 +90,8 @@ class Settings:
             faults.append(f"{PREFIX}APP: expected a name without braces")
         positive = ("partitions", "batch", "redis_timeout_s", "kafka_timeout_s", "session_timeout_s")
         faults += [f"{PREFIX}{name.upper()}: must be positive" for name in positive if getattr(self, name) <= 0]
+        if self.delivery not in DELIVERIES:
+            faults.append(f"{PREFIX}DELIVERY: expected one of {', '.join(DELIVERIES)}, got {self.delivery!r}")
         try:
             parse_duration(self.close_grace)
         except ValueError as e:
