@@ -61,6 +61,8 @@ OWNERS = {
         "worker/fetching.py",
         "worker/broker.py",
         "worker/loop.py",
+        "worker/publish.py",
+        "worker/marks.py",
         "replay/tap.py",
     },
     "plotly": {"replay/report.py"},

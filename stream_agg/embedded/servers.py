@@ -86,8 +86,11 @@ class _Process:
         self._status.close()
 
 
-class _Server(ABC):
+class Server(ABC):
+    """A server under a guard: it starts on a free port, keeps it, and never outlives this process."""
+
     _name: ClassVar[str]
+    _start_s: ClassVar[float] = _START_S
 
     def __init__(self, port: int | None) -> None:
         self._port = port
@@ -113,10 +116,10 @@ class _Server(ABC):
         """
         if self._process is not None:
             raise RefusedError(f"the {self._name} was started already: stop it first")
-        binary, deadline = self._binary(), time.monotonic() + _START_S
+        binary, deadline = self._binary(), time.monotonic() + self._start_s
         said = ""
         for _ in range(_ATTEMPTS):
-            port = self._port or _free_port()
+            port = self._port or free_port()
             try:
                 if self._launch(binary, port, deadline):
                     self._port = port
@@ -157,7 +160,9 @@ class _Server(ABC):
             if self._answers(port, process.pid):
                 return True
             if time.monotonic() > deadline:
-                raise UnavailableError(f"the {self._name} does not answer after {_START_S:g} s: {process.output()}")
+                raise UnavailableError(
+                    f"the {self._name} does not answer after {self._start_s:g} s: {process.output()}"
+                )
             time.sleep(_POLL_S)
         return False
 
@@ -176,7 +181,7 @@ class _Server(ABC):
         """Whether this very server answers: someone else may have taken the port."""
 
 
-class Broker(_Server):
+class Broker(Server):
     """A Kafka-compatible broker (Tansu) on 127.0.0.1 that keeps everything in memory and forgets it when it ends.
 
     Clients create their topics themselves. `port` None takes a free one.
@@ -209,13 +214,10 @@ class Broker(_Server):
         return ["broker", "--cluster-id", self._cluster, *where, "--storage-engine", "memory://tansu/"]
 
     def _answers(self, port: int, pid: int) -> bool:
-        # Metadata request, version 2 (the first to be answered with the cluster id), for no topics:
-        # api key, version, correlation id, null client id, number of topics; before it, its length.
-        body = struct.pack(">hhihi", 3, 2, 1, -1, 0)
-        return _asked(port, struct.pack(">i", len(body)) + body, self._cluster.encode())
+        return is_cluster(port, self._cluster)
 
 
-class RedisServer(_Server):
+class RedisServer(Server):
     """A Redis-compatible server (Valkey) on 127.0.0.1 that refuses to evict anything.
 
     `appendonly` writes every change to `directory` (synced to the disk each second), where the next start finds it;
@@ -261,11 +263,25 @@ class RedisServer(_Server):
         return [*listen, "--maxmemory-policy", "noeviction", "--save", "", *keep]
 
     def _answers(self, port: int, pid: int) -> bool:
-        # PING is refused while the append-only file is being loaded; INFO is not.
-        return _asked(port, b"INFO server\r\nPING\r\n", f"\r\nprocess_id:{pid}\r\n".encode(), b"+PONG\r\n")
+        return is_redis(port, pid)
 
 
-def _free_port() -> int:
+def is_cluster(port: int, cluster: str) -> bool:
+    """Whether a Kafka broker of that cluster answers on `port`."""
+    # Metadata request, version 2 (the first to be answered with the cluster id), for no topics:
+    # api key, version, correlation id, null client id, number of topics; before it, its length.
+    body = struct.pack(">hhihi", 3, 2, 1, -1, 0)
+    return _asked(port, struct.pack(">i", len(body)) + body, cluster.encode())
+
+
+def is_redis(port: int, pid: int) -> bool:
+    """Whether the Redis with that process id answers on `port` and has loaded its data."""
+    # PING is refused while the append-only file is being loaded; INFO is not.
+    return _asked(port, b"INFO server\r\nPING\r\n", f"\r\nprocess_id:{pid}\r\n".encode(), b"+PONG\r\n")
+
+
+def free_port() -> int:
+    """A TCP port on 127.0.0.1 that nobody has at the moment."""
     with socket.socket() as s:
         s.bind(("127.0.0.1", 0))
         return int(s.getsockname()[1])

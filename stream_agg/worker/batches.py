@@ -24,6 +24,7 @@ from faust.transport.drivers import aiokafka as driver
 from faust.types import TP, ConsumerMessage
 
 from stream_agg.errors import FencedError, RefusedError
+from stream_agg.worker.failpoints import reach
 from stream_agg.worker.fetching import FetchThread, Got
 
 if TYPE_CHECKING:
@@ -264,7 +265,11 @@ class BatchConsumer(driver.Consumer):  # type: ignore[misc]  # faust is not type
         """
         try:
             async with asyncio.timeout(_COMMIT_S):
-                return bool(await super().commit(*args, **kwargs))
+                reach("before_ack")
+                done = bool(await super().commit(*args, **kwargs))
+                if done:
+                    reach("after_ack")
+                return done
         except TimeoutError:
             _log.warning("no answer to a commit in %g s; the group's lag looks larger than it is", _COMMIT_S)
             return False

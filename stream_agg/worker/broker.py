@@ -1,4 +1,4 @@
-"""The worker's own clients of Kafka, beside Faust: a producer that awaits every delivery, and a reader of the specs.
+"""The worker's own clients of Kafka, beside Faust and the publisher: what checks the topics, and reads the specs.
 
 The sessions topic is read here and not through Faust, because a forecast of an unknown session must be able to wait
 for what its spec's topic holds by now: the two topics have no common order.
@@ -7,26 +7,18 @@ for what its spec's topic holds by now: the two topics have no common order.
 from __future__ import annotations
 
 import asyncio
-import logging
-from collections.abc import AsyncIterator, Awaitable, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterable, Mapping
 from contextlib import asynccontextmanager, suppress
-from dataclasses import replace
 
-from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, ConsumerRecord, TopicPartition
+from aiokafka import AIOKafkaConsumer, ConsumerRecord, TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic
-from aiokafka.errors import KafkaError, MessageSizeTooLargeError, TopicAlreadyExistsError
+from aiokafka.errors import KafkaError, TopicAlreadyExistsError
 
 from stream_agg.errors import RefusedError, UnavailableError
 from stream_agg.worker.settings import Settings
-from stream_agg.worker.wire import Row
-
-_log = logging.getLogger(__name__)
 
 COMPACTED = frozenset({"topic_sessions", "topic_rules"})
 """Topics that keep the last record of every key; the others are deleted by age."""
-
-SHORT = 64 << 10
-"""Bytes that are kept of a dead letter too large for its topic: less than any broker's limit, enough to tell by."""
 
 _KNOWN_S = 20.0
 
@@ -85,75 +77,6 @@ async def count_partitions(settings: Settings) -> dict[str, int]:
             "number, so create them with equal counts"
         )
     return counts
-
-
-class Publisher:
-    """Sends rows and returns when the broker has them all."""
-
-    def __init__(self, settings: Settings) -> None:
-        self.settings = settings
-        self._producer = AIOKafkaProducer(
-            bootstrap_servers=settings.broker_list,
-            acks="all",
-            linger_ms=1,  # one batch of outputs goes out together; a lone one waits no longer
-            request_timeout_ms=int(settings.kafka_timeout_s * 1000),
-            max_request_size=16 << 20,  # a rule of 64 experts, or a dead letter as large as brokers take
-        )
-
-    async def start(self) -> None:
-        """Connect; `UnavailableError` where no broker answers."""
-        try:
-            await self._producer.start()
-        except (KafkaError, OSError) as e:
-            raise UnavailableError(f"no Kafka broker answers at {self.settings.brokers}") from e
-
-    async def stop(self) -> None:
-        """Let go of the connection."""
-        await self._producer.stop()
-
-    async def publish(self, rows: Sequence[Row]) -> None:
-        """Deliver every row, in order per key; `UnavailableError` where one was not acknowledged: publish all again.
-
-        A dead letter that is larger than its topic takes goes without its end, and says so in a header; for any other
-        record that is a `RefusedError`.
-        """
-        sent: list[tuple[Row, Awaitable[object]]] = []
-        too_large: list[Row] = []
-        try:
-            for row in rows:
-                try:
-                    sent.append((row, await self._send(row)))
-                except MessageSizeTooLargeError:  # for the client
-                    too_large.append(row)
-        except (KafkaError, OSError) as e:
-            await asyncio.gather(*(delivery for _, delivery in sent), return_exceptions=True)
-            raise UnavailableError(f"Kafka takes no records: {e}") from e
-        answers = await asyncio.gather(*(delivery for _, delivery in sent), return_exceptions=True)
-        for (row, _), answer in zip(sent, answers, strict=True):
-            if isinstance(answer, MessageSizeTooLargeError):  # for the broker
-                too_large.append(row)
-            elif isinstance(answer, (KafkaError, OSError, TimeoutError)):
-                raise UnavailableError(f"Kafka did not acknowledge a record of {row.topic}: {answer!r}") from answer
-            elif isinstance(answer, BaseException):
-                raise answer
-        if too_large:
-            await self.publish([self._short(row) for row in too_large])
-
-    async def _send(self, row: Row) -> Awaitable[object]:
-        headers = [(name, text.encode()) for name, text in row.headers]
-        delivery: Awaitable[object] = await self._producer.send(
-            row.topic, row.value, key=row.key.encode(), headers=headers
-        )
-        return delivery
-
-    def _short(self, row: Row) -> Row:
-        size = len(row.value)
-        if row.topic != self.settings.topic_dead_letters or size <= SHORT:
-            raise RefusedError(
-                f"a record of {size} bytes is larger than topic {row.topic} takes: raise its max.message.bytes"
-            )
-        _log.warning("a dead letter of %d bytes is larger than its topic takes: its end is left out", size)
-        return replace(row, value=row.value[:SHORT], headers=(*row.headers, ("truncated", str(size))))
 
 
 class Specs:

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TypeVar
@@ -27,13 +27,16 @@ from stream_agg.store.tables import Commit, Outcome, Store
 from stream_agg.watch import names
 from stream_agg.watch.observer import Observer
 from stream_agg.worker.batch import Batch, Decoder, needed, read
-from stream_agg.worker.broker import Publisher, Specs
+from stream_agg.worker.broker import Specs
 from stream_agg.worker.failpoints import reach
+from stream_agg.worker.marks import Marks
+from stream_agg.worker.publish import Publisher
 from stream_agg.worker.settings import Settings
-from stream_agg.worker.wire import Encoder, Place, pack_rows, unpack_rows
+from stream_agg.worker.wire import Encoder, Outputs, Place
 
 _log = logging.getLogger(__name__)
 T = TypeVar("T")
+R = TypeVar("R", ConsumerRecord, Place)
 
 RETRY_S = 0.5
 """Pause between tries while a server is away: short against any outage, long against the work of a try."""
@@ -50,9 +53,14 @@ class Owned:
     next_offsets: dict[str, int]
     stored: dict[str, int]
     """The next offsets the store has; a topic that was never committed is missing."""
+    marks: Marks
+    """How far outputs had been published when it was claimed, as far as that is known: further than the store has got
+    where that went back in time."""
     sessions: dict[str, Session] = field(default_factory=dict)
     published: int = 0
     """Outbox blobs up to this number are delivered and may go."""
+    trimmed: int = 0
+    """Those up to this number are gone."""
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)
     lost: bool = False
 
@@ -106,8 +114,9 @@ class Loop:
         async with owned.lock:
             at = owned.next_offsets[topic]
             fresh = [r for r in records if r.offset >= at]
-            for start in range(0, len(fresh), self.settings.batch):
-                await self._apply(owned, topic, fresh[start : start + self.settings.batch])
+            for some in _parts(fresh, owned.marks.get(topic, 0)):
+                for start in range(0, len(some), self.settings.batch):
+                    await self._apply(owned, topic, some[start : start + self.settings.batch])
 
     async def watch_specs(self) -> None:
         """Take new specs and closings as they come, until cancelled."""
@@ -117,6 +126,7 @@ class Loop:
                     async with owned.lock:
                         if not owned.lost:
                             await self._take_specs(owned, await self.specs.poll(owned.partition))
+                            await self._trim(owned)
                 except FencedError:
                     owned.lost = True
                 except UnavailableError as e:
@@ -126,9 +136,9 @@ class Loop:
     async def finish(self) -> None:
         """Let go of outbox blobs that no commit will carry away any more."""
         for owned in self.owned.values():
-            if owned.published and not owned.lost:
+            if not owned.lost:
                 try:
-                    await self.store.trim(owned.partition, owned.epoch, owned.published)
+                    await self._trim(owned)
                 except UnavailableError as e:
                     _log.warning("the outbox of partition %d stays for the next owner: %s", owned.partition, e)
 
@@ -144,13 +154,36 @@ class Loop:
                     "restore Redis from its backup, or start once with --rebuild to replay the retained records"
                 )
         offsets = {topic: claim.next_offsets.get(topic, first[topic]) for topic in topics}
-        rows = [row for _, blob in claim.outbox for row in unpack_rows(blob)]
-        last_number = max((number for number, _ in claim.outbox), default=0)
-        if rows:
-            await self.publisher.publish(rows)
-            await self.store.trim(partition, claim.epoch, last_number)
-        _log.info("partition %d is ours (epoch %d, %d rows published again)", partition, claim.epoch, len(rows))
-        return Owned(partition, claim.epoch, offsets, dict(claim.next_offsets))
+        owned = Owned(partition, claim.epoch, offsets, dict(claim.next_offsets), await self.publisher.claim(partition))
+        reach("after_claim")
+        rows = 0
+        try:
+            for number, blob in claim.outbox:
+                outputs = Outputs.unpack(blob)
+                if outputs.next > owned.marks.get(outputs.topic, 0):
+                    await self._publish(owned, outputs)
+                    rows += len(outputs.rows)
+                owned.published = number
+        except FencedError as e:  # two claims at once: the later rebalance decides, or we do by claiming again
+            raise UnavailableError(str(e)) from e
+        await self._trim(owned)
+        _log.info("partition %d is ours (epoch %d, %d rows published again)", partition, claim.epoch, rows)
+        self._say_if_rewound(owned, {topic: committed.get((topic, partition)) for topic in topics})
+        return owned
+
+    def _say_if_rewound(self, owned: Owned, committed: Mapping[str, int | None]) -> None:
+        """Redis is the state of record: where Kafka knows of more, a failover or an old backup took Redis back."""
+        for topic, offset in committed.items():
+            known, at = max(offset or 0, owned.marks.get(topic, 0)), owned.next_offsets[topic]
+            if known > at:
+                _log.warning(
+                    "%s[%d]: Redis went back in time: it has applied the records before %d, those before %d had been; "
+                    "they are applied again",
+                    topic,
+                    owned.partition,
+                    at,
+                    known,
+                )
 
     async def _apply(self, owned: Owned, topic: str, records: Sequence[ConsumerRecord]) -> None:
         decoder = self._decoders[topic]
@@ -172,10 +205,11 @@ class Loop:
         if not fresh:
             return
         await self._load(owned, {place.key.decode("utf-8", "replace") for place in fresh})
-        batch = self._batch(owned)
-        for place in fresh:
-            batch.spec(place)
-        await self._commit(owned, self.specs.topic, fresh[-1].offset + 1, batch)
+        for some in _parts(fresh, owned.marks.get(self.specs.topic, 0)):
+            batch = self._batch(owned)
+            for place in some:
+                batch.spec(place)
+            await self._commit(owned, self.specs.topic, some[-1].offset + 1, batch)
 
     async def _catch_up(self, owned: Owned) -> None:
         async for records in self.specs.rest(owned.partition):
@@ -198,6 +232,8 @@ class Loop:
 
     async def _commit(self, owned: Owned, topic: str, next_offset: int, batch: Batch) -> None:
         """Commit and publish. Until the commit is known to be applied it is sent again, the same to the byte."""
+        known = next_offset <= owned.marks.get(topic, 0)  # they were published before the store went back in time
+        outputs = Outputs(topic, next_offset, [] if known else batch.rows)
         commit = Commit(
             partition=owned.partition,
             epoch=owned.epoch,
@@ -206,7 +242,7 @@ class Loop:
             others={other: owned.stored.get(other) for other in self.settings.inputs if other != topic},
             next=next_offset,
             changes=batch.changes(),
-            outbox=pack_rows(batch.rows),
+            outbox=outputs.pack(),
             trim=owned.published,
         )
         reach("before_commit")
@@ -215,6 +251,7 @@ class Loop:
         reach("after_commit")
         if done.outcome is Outcome.FENCED:
             self.observer.fenced()
+            _log.warning("partition %d: a commit under the old epoch %d was refused", owned.partition, owned.epoch)
             raise FencedError(f"partition {owned.partition} has another owner now")
         if done.outcome is Outcome.STALE and done.stored != next_offset:
             raise RefusedError(
@@ -223,11 +260,29 @@ class Loop:
             )
         owned.next_offsets[topic] = owned.stored[topic] = next_offset
         self.observer.applied(self.settings.role(topic), batch.facts, batch.outputs())
-        if batch.rows:
+        owned.trimmed = owned.published
+        if outputs.rows:
             with self.observer.timed(names.PUBLISH):
-                await self._insist(partial(self.publisher.publish, batch.rows), owned)
-            reach("after_publish")
+                await self._insist(partial(self._publish, owned, outputs), owned)
             owned.published = max(owned.published, done.number)
+
+    async def _publish(self, owned: Owned, outputs: Outputs) -> None:
+        reach("before_publish")
+        try:
+            await self.publisher.publish(owned.partition, outputs)
+        except UnavailableError:
+            if (await self.store.peek(owned.partition)).epoch != owned.epoch:
+                raise FencedError(f"partition {owned.partition} was claimed by another while Kafka was away") from None
+            raise
+        reach("after_publish")
+
+    async def _trim(self, owned: Owned) -> None:
+        """Let go of outbox blobs that no commit has carried away yet."""
+        if owned.published > owned.trimmed:
+            reach("before_trim")
+            await self.store.trim(owned.partition, owned.epoch, owned.published)
+            owned.trimmed = owned.published
+            reach("after_trim")
 
     async def _insist(self, ask: Callable[[], Awaitable[T]], owned: Owned | None = None) -> T:
         """The answer, however often a server has to be asked. Says once that it waits, and once that it goes on."""
@@ -248,6 +303,11 @@ class Loop:
                     self.observer.resumes()
                     _log.warning("the server answers again: resumed")
                 return answer
+
+
+def _parts(records: Sequence[R], mark: int) -> Iterable[Sequence[R]]:
+    """The records before that offset, and the others."""
+    return filter(None, ([r for r in records if r.offset < mark], [r for r in records if r.offset >= mark]))
 
 
 def _place(record: ConsumerRecord) -> Place:

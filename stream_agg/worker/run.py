@@ -12,9 +12,10 @@ from stream_agg.store.redis import RedisStore
 from stream_agg.watch.observer import Observer
 from stream_agg.watch.serve import Server
 from stream_agg.worker import app as faust_app
-from stream_agg.worker.broker import Publisher, Specs, count_partitions, create_topics
+from stream_agg.worker.broker import Specs, count_partitions, create_topics
 from stream_agg.worker.look import Look, Offsets, beat
 from stream_agg.worker.loop import Loop
+from stream_agg.worker.publish import publisher_of
 from stream_agg.worker.settings import Settings
 
 _log = logging.getLogger(__name__)
@@ -34,7 +35,7 @@ async def _work(settings: Settings, stop: asyncio.Event, observer: Observer) -> 
         await create_topics(settings)
     partitions = (await count_partitions(settings))[settings.topic_forecasts]
     store = RedisStore(settings.redis_url, settings.app, settings.redis_timeout_s)
-    publisher, specs = Publisher(settings), Specs(settings)
+    publisher, specs = publisher_of(settings), Specs(settings)
     try:
         await store.peek(0)
         await publisher.start()

@@ -17,6 +17,7 @@ from stream_agg.events import parse_duration
 from stream_agg.watch.names import Input
 
 PREFIX = "STREAM_AGG_"
+DELIVERIES = ("at_least_once", "exactly_once")
 
 LOGS = ("text", "json")
 LEVELS = ("debug", "info", "warning", "error")
@@ -58,6 +59,9 @@ class Settings:
     """How long one answer of Redis may take; a commit of a full batch takes milliseconds."""
     kafka_timeout_s: float = 30.0
     """How long one delivery to Kafka may take before it is tried again."""
+    delivery: str = "at_least_once"
+    """Or `exactly_once`, which needs a broker with transactions: every action is then seen once by `read_committed`
+    readers, and tens of milliseconds later."""
     session_timeout_s: float = 30.0
     """How long a worker may be silent before its partitions go to another: longer than any pause of a healthy one."""
     http_bind: str = "127.0.0.1"
@@ -114,6 +118,8 @@ class Settings:
         for name, words in (("log", LOGS), ("log_level", LEVELS)):
             if getattr(self, name) not in words:
                 faults.append(f"{PREFIX}{name.upper()}: expected one of {', '.join(words)}")
+        if self.delivery not in DELIVERIES:
+            faults.append(f"{PREFIX}DELIVERY: expected one of {', '.join(DELIVERIES)}, got {self.delivery!r}")
         try:
             parse_duration(self.close_grace)
         except ValueError as e:

@@ -111,14 +111,24 @@ class Encoder:
         )
 
 
-def pack_rows(rows: Sequence[Row]) -> bytes:
-    """Rows as one outbox blob; b"" for none."""
-    return orjson.dumps([_pack(row) for row in rows]) if rows else b""
+@dataclass(frozen=True, slots=True)
+class Outputs:
+    """The rows of one batch: of the records of `topic` before offset `next`."""
 
+    topic: str
+    next: int
+    rows: Sequence[Row]
 
-def unpack_rows(blob: bytes) -> list[Row]:
-    """The very rows that `pack_rows` packed."""
-    return [_unpack(item) for item in orjson.loads(blob)]
+    def pack(self) -> bytes:
+        """As one outbox blob; b"" where there are no rows."""
+        rows = [_pack(row) for row in self.rows]
+        return orjson.dumps({"topic": self.topic, "next": self.next, "rows": rows}) if rows else b""
+
+    @classmethod
+    def unpack(cls, blob: bytes) -> Outputs:
+        """The very rows that were packed."""
+        packed = orjson.loads(blob)
+        return cls(packed["topic"], packed["next"], [_unpack(item) for item in packed["rows"]])
 
 
 def _pack(row: Row) -> dict[str, Any]:

@@ -190,9 +190,9 @@ def test_a_killed_guard_takes_the_server_along(temporary: Path) -> None:
 
 
 def test_a_free_port_taken_meanwhile_is_exchanged(occupied: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    free = rooms._free_port
+    free = rooms.free_port
     ports = iter([occupied])
-    monkeypatch.setattr(rooms, "_free_port", lambda: next(ports, None) or free())
+    monkeypatch.setattr(rooms, "free_port", lambda: next(ports, None) or free())
     with RedisServer() as server, client(server) as r:
         assert server.port != occupied
         assert r.ping()
@@ -214,7 +214,7 @@ def test_a_taken_port_is_refused() -> None:
 
 
 def test_a_silent_server_is_given_up(monkeypatch: pytest.MonkeyPatch, temporary: Path) -> None:
-    monkeypatch.setattr(rooms, "_START_S", 0.3)
+    monkeypatch.setattr(rooms.Server, "_start_s", 0.3)
     monkeypatch.setattr(RedisServer, "_binary", lambda _: "/bin/sh")
     monkeypatch.setattr(RedisServer, "_flags", lambda *_: ["-c", "echo one; echo two; exec sleep 60"])
     with pytest.raises(UnavailableError, match=r"embedded Redis does not answer after 0.3 s: one \| two"):

@@ -1,0 +1,39 @@
+"""The cases by name, in the order of the table, each with what is done and what it is about."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+
+from _faults import kills
+from _faults.check import Held
+from _faults.lab import Lab
+
+
+@dataclass(frozen=True)
+class Case:
+    """`fault` and `how` are the words of the table."""
+
+    fault: str
+    how: str
+    run: Callable[[Lab], Awaitable[Held]]
+
+
+CASES = {
+    "1": Case(
+        "kill -9 in a loop",
+        "SIGKILL at a random named fail point, at a random count",
+        kills.killed_in_a_loop,
+    ),
+    "2": Case(
+        "SIGTERM loop, rolling restart",
+        "two workers under load, stopped and replaced in turn",
+        kills.stopped_in_a_loop,
+    ),
+    "3": Case(
+        "zombie",
+        "stopped right before a commit or publish, past its session timeout; a second worker takes over; SIGCONT",
+        kills.frozen,
+    ),
+    "4": Case("rebalance storm", "workers join and leave every 2 s, some killed in a claim", kills.storm),
+}
