@@ -29,6 +29,7 @@ class Stored:
 
     def __init__(self, spec: SessionSpec) -> None:
         self.spec = spec
+        self.deadline_us = spec.state_deadline_us
         self.policy = policy_of(spec)
         self.counters = Counters()
         self.tallies: dict[Profile, Tally] = {}
