@@ -12,13 +12,13 @@ from __future__ import annotations
 
 import argparse
 import json
-import random
 import time
 from collections.abc import Iterator
 from itertools import chain
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import orjson
 from _stream import NEVER
 from _worlds import Feed, generated, latent, real, repeating
@@ -53,7 +53,7 @@ class Watch:
 
 def records(feed: Feed) -> Iterator[tuple[list[bytes], list[bytes]]]:
     """Batches of forecast records, and of the state records that come after each."""
-    chance = random.Random(0)
+    chance = np.random.default_rng(0)
     for start in range(0, len(feed.forecasts), BATCH):
         some = feed.forecasts[start : start + BATCH]
         named = [{"session": f.session, "event": f.event, "time": format_time(f.time_us)} for f in some]

@@ -36,7 +36,7 @@ class Solving(Stored):
         self._largest_payoff = scores.largest_payoff(spec)
 
     def _due(self, gap: float | None) -> bool:
-        """Whether the schedule asks for a new rule on the rounds counted so far, where the rule in force has that gap."""
+        """Whether the schedule asks for a new rule on the rounds counted so far; `gap` is that of the rule in force."""
         known, schedule = self.counters, self.spec.schedule
         t, tried = known.round, known.tried_round
         if t == tried and not known.resolve:
