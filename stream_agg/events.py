@@ -25,6 +25,7 @@ T = TypeVar("T")
 _SURROGATE = re.compile("[\ud800-\udfff]")
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
+_SECONDS = tuple(f"{second:02}Z" for second in range(60))
 _RFC3339 = re.compile(r"\d{4}-\d\d-\d\d[Tt ]\d\d:\d\d:\d\d(\.\d+)?([Zz]|[+-]\d\d:[0-5]\d)", re.ASCII)
 _DURATION = re.compile(
     r"P(?=.)(?:(?P<weeks>\d+)W)?(?:(?P<days>\d+)D)?"
@@ -55,10 +56,11 @@ def format_time(time_us: int) -> str:
     >>> format_time(1_500_000)
     '1970-01-01T00:00:01.500000Z'
     """
-    seconds, fraction = divmod(time_us, 1_000_000)
-    minutes, second = divmod(seconds, 60)
-    text = f"{_minute(minutes)}{second:02}"
-    return f"{text}.{fraction:06}Z" if fraction else f"{text}Z"
+    minutes, rest = divmod(time_us, 60_000_000)
+    second, fraction = divmod(rest, 1_000_000)
+    if fraction:
+        return f"{_minute(minutes)}{second:02}.{fraction:06}Z"
+    return _minute(minutes) + _SECONDS[second]
 
 
 @lru_cache(maxsize=4096)
