@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar, dataclass_transform
 
 from stream_agg.errors import EventError, Reason
 
@@ -20,9 +20,12 @@ ID_LENGTH = 512
 LARGEST_PAYOFF = 1e9
 """Largest payoff in size, in a spec and fed back: sums over a session stay finite, so they have a JSON text."""
 
+T = TypeVar("T")
+
 _SURROGATE = re.compile("[\ud800-\udfff]")
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
+_SECONDS = tuple(f"{second:02}Z" for second in range(60))
 _RFC3339 = re.compile(r"\d{4}-\d\d-\d\d[Tt ]\d\d:\d\d:\d\d(\.\d+)?([Zz]|[+-]\d\d:[0-5]\d)", re.ASCII)
 _DURATION = re.compile(
     r"P(?=.)(?:(?P<weeks>\d+)W)?(?:(?P<days>\d+)D)?"
@@ -47,14 +50,23 @@ def parse_time(text: str) -> int:
         raise ValueError(f"{text[:40]!r} is not a time: {e}") from e
 
 
-@lru_cache(maxsize=4096)
 def format_time(time_us: int) -> str:
     """The RFC 3339 text, in UTC, with a fraction only where there is one.
 
     >>> format_time(1_500_000)
     '1970-01-01T00:00:01.500000Z'
     """
-    return (_EPOCH + time_us * _MICROSECOND).isoformat().replace("+00:00", "Z")
+    minutes, rest = divmod(time_us, 60_000_000)
+    second, fraction = divmod(rest, 1_000_000)
+    if fraction:
+        return f"{_minute(minutes)}{second:02}.{fraction:06}Z"
+    return _minute(minutes) + _SECONDS[second]
+
+
+@lru_cache(maxsize=4096)
+def _minute(minutes: int) -> str:
+    """A text up to its seconds; most of a stream's times share it with the time before."""
+    return (_EPOCH + timedelta(minutes=minutes)).isoformat()[:17]
 
 
 @lru_cache(maxsize=256)
@@ -82,7 +94,7 @@ def check_id(value: Any, name: str) -> str:
 
 def is_text(value: Any, longest: int) -> bool:
     """Whether it is text of 1 to `longest` characters that UTF-8 can hold (half of a surrogate pair is not)."""
-    return isinstance(value, str) and 0 < len(value) <= longest and not _SURROGATE.search(value)
+    return isinstance(value, str) and 0 < len(value) <= longest and (value.isascii() or not _SURROGATE.search(value))
 
 
 def _short(value: Any) -> str:
@@ -104,7 +116,14 @@ def _number(value: Any) -> bool:
     return isinstance(value, (int, float)) and not isinstance(value, bool)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass_transform(frozen_default=True)
+def _value(cls: type[T]) -> type[T]:
+    """A dataclass whose frozenness is the type checker's business: made for every event, and at run time a frozen one
+    takes five times as long to make."""
+    return dataclass(slots=True)(cls)
+
+
+@_value
 class Forecast:
     """A forecast profile as it was reported: expert -> probability of state 1, or None (silent)."""
 
@@ -122,7 +141,7 @@ class Forecast:
         if not isinstance(reports, dict):
             raise EventError("bad_event", f"forecasts: expected an object of probabilities, got {_short(reports)}")
         for expert, p in reports.items():
-            if p is not None and not (_number(p) and 0.0 <= p <= 1.0):
+            if not (p is None or ((type(p) is float or _number(p)) and 0.0 <= p <= 1.0)):
                 raise EventError(
                     "bad_event",
                     f"forecasts[{_short(expert)}]: expected a probability in [0, 1] or null, got {_short(p)}",
@@ -132,7 +151,7 @@ class Forecast:
         )
 
 
-@dataclass(frozen=True, slots=True)
+@_value
 class State:
     """What became of an event: its state (0 or 1), or the payoff of the action that was played."""
 
@@ -163,7 +182,7 @@ class State:
         )
 
 
-@dataclass(frozen=True, slots=True)
+@_value
 class RuleStamp:
     """The robust rule in force at a decision, and what it was decided by if the policy is `robust`.
 
@@ -176,7 +195,7 @@ class RuleStamp:
     gap: float | None
 
 
-@dataclass(frozen=True, slots=True)
+@_value
 class Action:
     """A decision. `strategy` is the mixed action, `action` the one drawn from it, `round` counts from 1."""
 
@@ -195,8 +214,20 @@ class Action:
     """How many specs the session had accepted before this decision."""
 
     def to_record(self) -> dict[str, Any]:
-        """The JSON object of the `actions` topic."""
-        return asdict(self)
+        """The JSON object of the `actions` topic. Its parts are those of the action, not copies."""
+        return {
+            "session": self.session,
+            "event": self.event,
+            "time": self.time,
+            "round": self.round,
+            "profile": self.profile,
+            "action": self.action,
+            "strategy": self.strategy,
+            "policy": self.policy,
+            "rule": {"version": self.rule.version, "round": self.rule.round, "gap": self.rule.gap},
+            "states_seen": self.states_seen,
+            "spec_version": self.spec_version,
+        }
 
 
 @dataclass(frozen=True, slots=True)

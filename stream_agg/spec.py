@@ -141,6 +141,11 @@ class SessionSpec:
         `EventError`: an unknown expert, a missing one where `missing` is "reject", or an off-level report where
         `off_level` is "reject".
         """
+        if len(forecasts) == len(self.experts):
+            try:  # most reports are levels to the bit
+                return tuple([a.index[forecasts[name]] for name, a in self.experts.items()])  # type: ignore[index]
+            except KeyError:
+                pass
         indices, heard = [], 0
         reject = self.off_level == "reject"
         for name, alphabet in self.experts.items():

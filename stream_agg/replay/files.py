@@ -111,7 +111,7 @@ def replay(
 def _write(writer: Writer, outputs: Iterable[Output]) -> None:
     for output in outputs:
         if isinstance(output, Action):
-            writer.action(orjson.dumps(output))
+            writer.action(orjson.dumps(output.to_record()))
         elif isinstance(output, Regret):
             writer.regret(orjson.dumps(output))
         elif isinstance(output, Dropped):

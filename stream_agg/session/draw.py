@@ -6,14 +6,19 @@ from collections.abc import Sequence
 from hashlib import blake2b
 
 
-def uniform(seed: int, session: str, event: str) -> float:
-    """A number in [0, 1) with 53 random bits.
+def stream(seed: int, session: str) -> bytes:
+    """What the draws of a session have in common."""
+    name = session.encode("utf-8", "surrogatepass")  # its length keeps ("ab", "c") apart from ("a", "bc")
+    return b"%d:%d:%b" % (seed, len(name), name)
 
-    >>> uniform(0, "paris", "monday") == uniform(0, "paris", "monday") != uniform(1, "paris", "monday")
+
+def uniform(of: bytes, event: str) -> float:
+    """A number in [0, 1) with 53 random bits, for an event of that `stream`.
+
+    >>> uniform(stream(0, "paris"), "monday") != uniform(stream(1, "paris"), "monday")
     True
     """
-    name = session.encode("utf-8", "surrogatepass")  # its length keeps ("ab", "c") apart from ("a", "bc")
-    text = b"%d:%d:%b%b" % (seed, len(name), name, event.encode("utf-8", "surrogatepass"))
+    text = of + event.encode("utf-8", "surrogatepass")
     return (int.from_bytes(blake2b(text, digest_size=8).digest(), "big") >> 11) * 2.0**-53
 
 

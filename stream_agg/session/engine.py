@@ -21,11 +21,11 @@ from stream_agg.events import (
     format_time,
 )
 from stream_agg.rule.certificate import Certificate
-from stream_agg.rule.rule import name_mix, unseen_rule
+from stream_agg.rule.rule import unseen_rule
 from stream_agg.rule.support import Profile
 from stream_agg.session import drift, reports, scores
 from stream_agg.session.codec import Decision, Parked
-from stream_agg.session.draw import draw, uniform
+from stream_agg.session.draw import draw, stream, uniform
 from stream_agg.session.scores import Tally
 from stream_agg.session.solving import REPORT_GROWTH, Solving
 from stream_agg.session.window import expire, park, remember, unpark
@@ -47,7 +47,9 @@ class Session(Solving):
         super().__init__(spec)
         self._payoffs = tuple(spec.actions.values())
         self._action_names = tuple(spec.actions)
-        self._deadline_us = spec.state_deadline_us
+        self._no_action = dict.fromkeys(spec.actions, 0.0)
+        self._levels = [(name, (*a.levels, None)) for name, a in spec.experts.items()]  # the last one by SILENT, -1
+        self._draws = stream(spec.seed, spec.session)
 
     def decide(self, event: str, forecasts: Mapping[str, float | None], time: str | datetime) -> Action:
         """Decide at a reported profile, expert -> probability or None, and count it; solve first if the schedule asks.
@@ -76,9 +78,11 @@ class Session(Solving):
         profile = self.spec.profile(forecast.forecasts)
         known.forecast_us = _latest(known.forecast_us, forecast.time_us)
         outputs = self._unknown(expire(self))
-        if self._due():
+        gap = self._gap()
+        if self._due(gap):
             outputs += self._solve()
-        outputs.append(self._act(forecast, profile))
+            gap = self._gap()
+        outputs.append(self._act(forecast, profile, gap))
         if forecast.event in self.parked:
             early = unpark(self, forecast.event)
             outputs += self._learn(self._unparked(forecast.event, early), early.origin)[1]
@@ -145,18 +149,22 @@ class Session(Solving):
             for name, alphabet in self.spec.experts.items()
         }
 
-    def _act(self, forecast: Forecast, profile: Profile) -> Action:
+    def _act(self, forecast: Forecast, profile: Profile, gap: float | None) -> Action:
         spec, known = self.spec, self.counters
-        tally = self.tallies.setdefault(profile, Tally())
+        tally = self.tallies.get(profile)
+        if tally is None:
+            tally = self.tallies[profile] = Tally()
         mix = self.policy.mix(self.rule, profile, tally)
-        chosen = draw(mix, uniform(spec.seed, spec.session, forecast.event))
-        stamp = RuleStamp(known.rule_version, known.proven_round, self.gap)
+        chosen = draw(mix, uniform(self._draws, forecast.event))
+        stamp = RuleStamp(known.rule_version, known.proven_round, gap if self.policy.follows_rule else None)
         known.round += 1
         tally.seen += 1
+        strategy = self._no_action.copy()
         for action, probability in mix:
             u0, u1 = self._payoffs[action]
             tally.payoff0 += probability * u0
             tally.slope += probability * (u1 - u0)
+            strategy[self._action_names[action]] = probability
         if self.certificate is not None:
             self.certificate.add(self.rule, profile)
             self.touch("state", "certificate")
@@ -177,9 +185,9 @@ class Session(Solving):
             event=forecast.event,
             time=format_time(forecast.time_us),
             round=known.round,
-            profile=spec.reports(profile),
+            profile={name: levels[i] for (name, levels), i in zip(self._levels, profile, strict=True)},
             action=self._action_names[chosen],
-            strategy=name_mix(spec, mix),
+            strategy=strategy,
             policy=spec.policy,
             rule=stamp,
             states_seen=known.states_seen,
@@ -196,7 +204,7 @@ class Session(Solving):
                 return "duplicate", []
             before = f"state was {decision.state}" if state.payoff is None else f"payoff was {decision.payoff:g}"
             return "conflict", [self._drop("conflict", state, origin, f"its {before} before")]
-        if state.time_us - decision.time_us > self._deadline_us:
+        if state.time_us - decision.time_us > self.deadline_us:
             return "late", [self._drop("late", state, origin, f"more than {self.spec.state_deadline} after")]
         decision.state, decision.payoff = value, state.payoff
         self.open -= 1
@@ -247,7 +255,7 @@ class Session(Solving):
 
 
 def _latest(before: int | None, now: int) -> int:
-    return now if before is None else max(before, now)
+    return now if before is None or now > before else before
 
 
 def _text(time: str | datetime) -> str:

@@ -35,8 +35,8 @@ class Solving(Stored):
         self._solver: Solver | None = None
         self._largest_payoff = scores.largest_payoff(spec)
 
-    def _due(self) -> bool:
-        """Whether the schedule asks for a new rule on the rounds counted so far."""
+    def _due(self, gap: float | None) -> bool:
+        """Whether the schedule asks for a new rule on the rounds counted so far; `gap` is that of the rule in force."""
         known, schedule = self.counters, self.spec.schedule
         t, tried = known.round, known.tried_round
         if t == tried and not known.resolve:
@@ -53,7 +53,6 @@ class Solving(Stored):
             return (known.forecast_us or 0) - (known.tried_us or 0) >= schedule.amount * 1e6
         if self.spec.open_terms and self._grown(known.settled_round, SETTLE_GROWTH):
             return True  # the gap is about the terms in force, however few rounds chose them
-        gap = self._gap()
         return gap is None or gap > schedule.amount * self._largest_payoff / self._rounds**0.5
 
     def _grown(self, since: int, factor: float) -> bool:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict
 from typing import Self
 
 import orjson
@@ -29,11 +29,13 @@ class Stored:
 
     def __init__(self, spec: SessionSpec) -> None:
         self.spec = spec
+        self.deadline_us = spec.state_deadline_us
         self.policy = policy_of(spec)
         self.counters = Counters()
         self.tallies: dict[Profile, Tally] = {}
-        self.events: dict[str, Decision] = {}
-        self.parked: dict[str, Parked] = {}
+        # Ordered ones, because a plain dict looks for its first key past all that went before.
+        self.events: OrderedDict[str, Decision] = OrderedDict()
+        self.parked: OrderedDict[str, Parked] = OrderedDict()
         self.rule: Rule = unseen_rule(spec)
         self.certificate: Certificate | None = Certificate.empty(self.rule)
         self.robust: RobustPart = no_rounds(self.rule)
@@ -89,9 +91,9 @@ class Stored:
         session.drift = codec.load_drift(state["drift"], session.spec)
         session.tallies = {names.profile(k): codec.load_tally(v) for k, v in tables.get("profiles", {}).items()}
         decisions = [(k, codec.load_decision(v)) for k, v in tables.get("events", {}).items()]
-        session.events = dict(sorted(decisions, key=lambda item: item[1].round))
+        session.events = OrderedDict(sorted(decisions, key=lambda item: item[1].round))
         parked = [(k, codec.load_parked(v)) for k, v in tables.get("parked", {}).items()]
-        session.parked = dict(sorted(parked, key=lambda item: item[1].number))
+        session.parked = OrderedDict(sorted(parked, key=lambda item: item[1].number))
         session.due_events, session.due_parked = Due(session.events), Due(session.parked)
         session.open = sum(d.state is None for d in session.events.values())
         session._clean()
@@ -133,4 +135,4 @@ class Stored:
             return codec.dump_certificate(self.certificate)
         if key == "drift":
             return codec.dump_drift(self.drift, self.spec)
-        return codec.dump(asdict(self.counters) if key == "counters" else asdict(self.robust))
+        return codec.dump(self.counters if key == "counters" else self.robust)

@@ -38,13 +38,15 @@ def unpark(session: Stored, event: str) -> Parked:
 
 def expire(session: Stored) -> list[tuple[str, Parked]]:
     """Drop what is past its time; the parked states among it are returned, the oldest first."""
-    known, deadline_us = session.counters, session.spec.state_deadline_us
+    known, deadline_us = session.counters, session.deadline_us
     if known.forecast_us is None:
         return []
     if known.state_us is not None:
         past_us = min(known.state_us, known.forecast_us) - 2 * deadline_us
         for event in session.due_events.before(past_us, session.events):
             _let_go(session, event)
+    if not session.parked:
+        return []
     due = session.due_parked.before(known.forecast_us - deadline_us, session.parked)
     return [(event, unpark(session, event)) for event in due]
 

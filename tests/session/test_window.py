@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -10,7 +11,9 @@ import pytest
 
 import stream_agg as sa
 from stream_agg.events import Action, Dropped, Forecast, State
+from stream_agg.session.codec import Decision
 from stream_agg.session.engine import Output
+from stream_agg.session.window import remember
 
 At = Callable[[float], str]
 Make = Callable[..., sa.Session]
@@ -50,6 +53,18 @@ class TestDecisions:
         assert session.learn("e2", 1, at(0)) == "applied"
         assert session.learn("e1", 1, at(0)) == "parked"
         assert (session.report().counts["expired"], session.report().open) == (2, 2)
+
+    def test_a_full_window_takes_no_longer_when_it_is_large(self, make: Make) -> None:
+        def seconds(window: int) -> float:
+            session, decision = make(window=window), Decision(1, 0, (0, 0), ((0, 1.0),), 0, 0)
+            for i in range(window):
+                remember(session, str(i), decision)
+            start = time.thread_time()
+            for i in range(window, window + 25_000):
+                remember(session, str(i), decision)
+            return time.thread_time() - start
+
+        assert min(seconds(60_000) for _ in range(2)) < 4 * max(seconds(60) for _ in range(2))
 
     def test_a_repeat_inside_the_window_is_a_duplicate_and_after_it_a_new_event(self, make: Make, at: At) -> None:
         session = make(window=3)
