@@ -107,7 +107,9 @@ class Loop:
             at = owned.next_offsets[topic]
             fresh = [r for r in records if r.offset >= at]
             for start in range(0, len(fresh), self.settings.batch):
-                await self._apply(owned, topic, fresh[start : start + self.settings.batch])
+                part = fresh[start : start + self.settings.batch]
+                with self.observer.batch(topic, partition, [record.headers for record in part]):
+                    await self._apply(owned, topic, part)
 
     async def watch_specs(self) -> None:
         """Take new specs and closings as they come, until cancelled."""
@@ -182,7 +184,7 @@ class Loop:
             await self._take_specs(owned, records)
 
     def _batch(self, owned: Owned) -> Batch:
-        return Batch(owned.sessions, self._encoder, self._grace_ms, self.observer.facts())
+        return Batch(owned.sessions, self._encoder, self._grace_ms, self.observer.facts(), self.observer.context())
 
     async def _load(self, owned: Owned, names: set[str]) -> None:
         for name in sorted(names - set(owned.sessions)):
