@@ -70,7 +70,6 @@ class Observer:
         """Partitions were claimed. `hints`: the group's committed offsets."""
         self.metrics.add(names.REBALANCES)
         self._hints = {tp: offset for tp, offset in hints.items() if offset is not None}
-        self.health.started = True
 
     def taking(self, topic: str, partition: int, offset: int) -> None:
         """A batch begins there. Below the group's committed offset it was worked before, and Redis has lost it."""

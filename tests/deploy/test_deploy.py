@@ -7,6 +7,7 @@ import os
 import re
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +32,8 @@ COMPOSE_GO = "github.com/compose-spec/compose-go/v2@v2.16.2"
 
 
 def tool(name: str, remedy: str) -> str:
-    found = shutil.which(name)
+    here = Path(sys.executable).parent  # of what the extra `test` brings
+    found = shutil.which(name, path=f"{here}{os.pathsep}{os.environ['PATH']}")
     if found is None:
         pytest.skip(f"{name} is not here: {remedy}")
     return found
