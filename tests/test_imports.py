@@ -50,6 +50,7 @@ OWNERS = {
     "numba": {"rule/kernel.py", "rule/search.py", "rule/pivots.py", "rule/certificate.py"},
     "redis": {"store/redis.py"},
     "prometheus_client": {"watch/metrics.py"},
+    "opentelemetry": {"watch/tracing.py"},
     "aiohttp": {"watch/serve.py"},
     "faust": {"worker/app.py", "worker/batches.py", "worker/fetching.py"},
     "mode": {"worker/app.py"},

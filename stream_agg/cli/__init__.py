@@ -21,6 +21,8 @@ _COMMANDS = {
     "worker": "stream_agg.cli.worker",
     "replay": "stream_agg.cli.replay",
     "solve": "stream_agg.cli.solve",
+    "doctor": "stream_agg.cli.doctor",
+    "completion": "stream_agg.cli.completion",
 }
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any
 
 from redis import exceptions as theirs
@@ -50,6 +51,21 @@ _NOT_LET_IN = (
     theirs.AuthenticationWrongNumberOfArgsError,
     theirs.NoPermissionError,
 )
+
+
+@dataclass(frozen=True, slots=True)
+class About:
+    """What a server says of itself."""
+
+    version: str
+    policy: str
+    """maxmemory-policy"""
+    appendonly: bool
+    writable: bool
+    """Whether it is a primary whose last writes to the disk went well."""
+    maxmemory: int
+    used: int
+    time_s: float
 
 
 class RedisStore(Store):
@@ -137,6 +153,22 @@ class RedisStore(Store):
                     pipe.hget(self._keys(partition).meta, EPOCH)
                 found = await pipe.execute()
         return {partition: int(epoch or 0) for partition, epoch in zip(asked, found, strict=True)}
+
+    async def about(self) -> About:
+        """The server, for a check-up."""
+        with self._answering():
+            info = await self._redis.info()
+            seconds, micros = await self._redis.time()
+        writes = {info.get(name, "ok") for name in ("aof_last_write_status", "rdb_last_bgsave_status")}
+        return About(
+            version=str(info["redis_version"]),
+            policy=str(info.get("maxmemory_policy", "unknown")),
+            appendonly=bool(info.get("aof_enabled")),
+            writable=info.get("role") == "master" and writes == {"ok"},
+            maxmemory=int(info.get("maxmemory", 0)),
+            used=int(info.get("used_memory", 0)),
+            time_s=seconds + micros / 1e6,
+        )
 
     async def close(self) -> None:
         await self._redis.aclose()

@@ -27,7 +27,7 @@ class Health:
     """When an offset last moved, or there was nothing to move."""
     looked_s: float = 0.0
     started: bool = False
-    """Whether partitions were claimed once."""
+    """Whether a claim was done once; with more workers than partitions it may be of none."""
     claimed: bool = False
     """Whether the claim of the latest rebalance is done."""
     waiting: str | None = None

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from time import monotonic
 
@@ -15,6 +15,7 @@ from stream_agg.watch import names
 from stream_agg.watch.health import Health
 from stream_agg.watch.metrics import Metrics
 from stream_agg.watch.names import Input, Metric, Outcome
+from stream_agg.watch.tracing import Headers, Tracing
 
 
 @dataclass
@@ -36,30 +37,39 @@ class Facts:
 class Observer:
     """The facts of one worker, kept as metrics and as health."""
 
-    def __init__(self, stuck_s: float = 120.0) -> None:
+    def __init__(self, stuck_s: float = 120.0, tracing: Tracing | None = None) -> None:
         now_s = monotonic()
         self.health = Health(stuck_s, beat_s=now_s, moved_s=now_s, looked_s=now_s)
         self.metrics = Metrics(__version__)
         self.metrics.set(names.BUILD, 1, __version__)
         self.metrics.set(names.WATERMARK, math.nan)
+        self._tracing = tracing
         self._hints: dict[tuple[str, int], int] = {}
 
     def facts(self) -> Facts:
         """A sheet for one batch."""
         return Facts(self.health)
 
+    def batch(self, topic: str, partition: int, headers: Sequence[Headers]) -> AbstractContextManager[None]:
+        """Around the work on records with these headers."""
+        return self._tracing.batch(topic, partition, len(headers), headers) if self._tracing else nullcontext()
+
+    def context(self) -> tuple[tuple[str, str], ...]:
+        """Headers that outputs of the batch under way carry, to be traced from there on."""
+        return self._tracing.context() if self._tracing else ()
+
     @contextmanager
     def timed(self, metric: Metric) -> Iterator[None]:
         """Seconds of a step that ends well."""
         since = monotonic()
-        yield
+        with self._tracing.step(metric.name.removesuffix("_seconds")) if self._tracing else nullcontext():
+            yield
         self.metrics.observe(metric, monotonic() - since)
 
     def rebalanced(self, hints: Mapping[tuple[str, int], int | None]) -> None:
         """Partitions were claimed. `hints`: the group's committed offsets."""
         self.metrics.add(names.REBALANCES)
         self._hints = {tp: offset for tp, offset in hints.items() if offset is not None}
-        self.health.started = True
 
     def taking(self, topic: str, partition: int, offset: int) -> None:
         """A batch begins there. Below the group's committed offset it was worked before, and Redis has lost it."""

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from time import monotonic
 from typing import Any
 
@@ -19,7 +19,7 @@ from stream_agg.store.tables import SessionChange
 from stream_agg.watch.names import Outcome
 from stream_agg.watch.names import Output as Role
 from stream_agg.watch.observer import Facts
-from stream_agg.worker.wire import Encoder, Place, Row, decode
+from stream_agg.worker.wire import Encoder, Header, Place, Row, decode
 
 Event = Forecast | State
 Decoder = Callable[[Any], Event]
@@ -44,6 +44,8 @@ class Batch:
     encoder: Encoder
     grace_ms: int
     facts: Facts
+    context: tuple[Header, ...] = ()
+    """Headers that every output gets beside its own: of tracing."""
     rows: list[Row] = field(default_factory=list)
     touched: set[str] = field(default_factory=set)
     fresh: set[str] = field(default_factory=set)
@@ -132,7 +134,7 @@ class Batch:
                 self._dead(Place.unpack(output.origin), EventError(output.reason, output.detail))
             else:
                 self.facts.unsolved += isinstance(output, RuleRecord) and output.unsolved is not None
-                self.rows.append(self.encoder.row(output))
+                self._send(self.encoder.row(output))
 
     def _count(self, outcome: Outcome) -> None:
         self.facts.outcomes[outcome] += 1
@@ -143,7 +145,10 @@ class Batch:
 
     def _dead(self, place: Place, error: InputError) -> None:
         self.facts.dead[error.reason] += 1
-        self.rows.append(self.encoder.dead_letter(place, error))
+        self._send(self.encoder.dead_letter(place, error))
+
+    def _send(self, row: Row) -> None:
+        self.rows.append(replace(row, headers=row.headers + self.context) if self.context else row)
 
 
 def read(place: Place, decoder: Decoder) -> Read:

@@ -170,6 +170,7 @@ class BatchConsumer(driver.Consumer):  # type: ignore[misc]  # faust is not type
                     await self._place()
                     await self._hand_over()
                 else:  # no partition for us
+                    self._claimed = True
                     await self.wait(self.suspend_flow)
         except (ConsumerStoppedError, asyncio.CancelledError):
             if not self.app.should_stop:

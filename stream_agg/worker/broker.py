@@ -9,9 +9,11 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Iterable, Mapping
 from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass
 
 from aiokafka import AIOKafkaConsumer, ConsumerRecord, TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic
+from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
 from aiokafka.errors import KafkaError, TopicAlreadyExistsError
 
 from stream_agg.errors import RefusedError, UnavailableError
@@ -77,6 +79,31 @@ async def count_partitions(settings: Settings) -> dict[str, int]:
             "number, so create them with equal counts"
         )
     return counts
+
+
+@dataclass(frozen=True, slots=True)
+class About:
+    """What the broker says of a topic. None: it did not say."""
+
+    partitions: int
+    replicas: int
+    cleanup: str | None
+
+
+async def about(settings: Settings) -> dict[str, About]:
+    """topic -> what is known of it, for those of the settings that exist."""
+    names = {value for name, value in settings.masked().items() if name.startswith("topic_")}
+    async with reachable(settings) as admin:
+        found = {t["topic"]: t["partitions"] for t in await admin.describe_topics() if t["topic"] in names}
+        asked = [ConfigResource(ConfigResourceType.TOPIC, topic) for topic in found]
+        cleanup: dict[str, str | None] = {}
+        for answer in await admin.describe_configs(asked) if asked else ():
+            for _, _, _, topic, entries, *_ in answer.resources:
+                cleanup[topic] = dict(entry[:2] for entry in entries).get("cleanup.policy")
+    return {
+        topic: About(len(parts), min((len(part["replicas"]) for part in parts), default=0), cleanup.get(topic))
+        for topic, parts in found.items()
+    }
 
 
 class Specs:

@@ -70,6 +70,7 @@ class Look:
         if not isinstance(ends, str):
             self._progress(worked, ends)
         health.claimed, health.faults, health.looked_s = worked is not None, tuple(faults), monotonic()
+        health.started = health.started or health.claimed
         self._tell(health)
         if self._looks % _SESSIONS_EVERY == 0:
             self._sessions([s for owned in loop.owned.values() for s in owned.sessions.values()])

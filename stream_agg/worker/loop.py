@@ -116,7 +116,9 @@ class Loop:
             fresh = [r for r in records if r.offset >= at]
             for some in _parts(fresh, owned.marks.get(topic, 0)):
                 for start in range(0, len(some), self.settings.batch):
-                    await self._apply(owned, topic, some[start : start + self.settings.batch])
+                    part = some[start : start + self.settings.batch]
+                    with self.observer.batch(topic, partition, [record.headers for record in part]):
+                        await self._apply(owned, topic, part)
 
     async def watch_specs(self) -> None:
         """Take new specs and closings as they come, until cancelled."""
@@ -216,7 +218,7 @@ class Loop:
             await self._take_specs(owned, records)
 
     def _batch(self, owned: Owned) -> Batch:
-        return Batch(owned.sessions, self._encoder, self._grace_ms, self.observer.facts())
+        return Batch(owned.sessions, self._encoder, self._grace_ms, self.observer.facts(), self.observer.context())
 
     async def _load(self, owned: Owned, names: set[str]) -> None:
         for name in sorted(names - set(owned.sessions)):

@@ -11,6 +11,7 @@ from stream_agg.session.warm import warm_up
 from stream_agg.store.redis import RedisStore
 from stream_agg.watch.observer import Observer
 from stream_agg.watch.serve import Server
+from stream_agg.watch.tracing import Tracing
 from stream_agg.worker import app as faust_app
 from stream_agg.worker.broker import Specs, count_partitions, create_topics
 from stream_agg.worker.look import Look, Offsets, beat
@@ -24,10 +25,15 @@ _log = logging.getLogger(__name__)
 async def run(settings: Settings, stop: asyncio.Event) -> None:
     """Work until `stop` is set. `UnavailableError` where a server is missing at start, `RefusedError` where going on
     would break a promise; whatever else a crash was is raised as it is."""
-    observer = Observer(settings.stuck_s)
-    with _served(settings, observer):
-        warm_up()  # before the first record: the loop must not stand still in the middle
-        await _work(settings, stop, observer)
+    tracing = Tracing(settings.app) if settings.tracing else None
+    observer = Observer(settings.stuck_s, tracing)
+    try:
+        with _served(settings, observer):
+            warm_up()  # before the first record: the loop must not stand still in the middle
+            await _work(settings, stop, observer)
+    finally:
+        if tracing:
+            tracing.close()
 
 
 async def _work(settings: Settings, stop: asyncio.Event, observer: Observer) -> None:

@@ -74,6 +74,8 @@ class Settings:
     """One line a fact, as `text` for people or `json` for programs."""
     log_level: str = "info"
     """Least level that is logged: `debug`, `info`, `warning` or `error`. No payload is logged above debug."""
+    tracing: bool = False
+    """A span for every batch, by OpenTelemetry (extra `otel`); where they go is said by its `OTEL_*` variables."""
     close_grace: str = "P1D"
     """How long a closed session stays readable in Redis: long enough for a person to look next morning."""
     rebuild: bool = False

@@ -6,7 +6,10 @@ import json
 import os
 import re
 import shutil
+import socket
 import subprocess
+import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +19,8 @@ import pytest
 import yaml
 
 from stream_agg.watch.names import METRICS
+from stream_agg.watch.observer import Observer
+from stream_agg.watch.serve import Server
 from stream_agg.worker.broker import COMPACTED
 from stream_agg.worker.settings import PREFIX, Settings
 
@@ -31,7 +36,8 @@ COMPOSE_GO = "github.com/compose-spec/compose-go/v2@v2.16.2"
 
 
 def tool(name: str, remedy: str) -> str:
-    found = shutil.which(name)
+    here = Path(sys.executable).parent  # of what the extra `test` brings
+    found = shutil.which(name, path=f"{here}{os.pathsep}{os.environ['PATH']}")
     if found is None:
         pytest.skip(f"{name} is not here: {remedy}")
     return found
@@ -119,6 +125,28 @@ def test_the_image_runs_a_worker_that_may_do_little() -> None:
     assert 'CMD ["worker"]' in final
     assert set(re.findall(r"STREAM_AGG_[A-Z_]+", text)) <= ENVIRONMENT
     assert f"EXPOSE {Settings().http_port}" in final
+
+
+def test_the_health_check_of_the_image_asks_whether_the_worker_is_ready() -> None:
+    command = re.search(r'"python", "-c", "(.*)"\]', (DEPLOY / "Dockerfile").read_text())
+    assert command
+    observer, port = Observer(), free_port()
+    server = Server(observer, "127.0.0.1", port)
+    server.start()
+    try:
+        for claimed, code in ((True, 0), (False, 1)):
+            observer.health.claimed, observer.health.looked_s = claimed, time.monotonic()
+            ask = [sys.executable, "-c", command[1]]
+            done = subprocess.run(ask, env={**os.environ, "STREAM_AGG_HTTP_PORT": str(port)}, stderr=subprocess.DEVNULL)
+            assert done.returncode == code
+    finally:
+        server.stop()
+
+
+def free_port() -> int:
+    with socket.socket() as s:
+        s.bind(("127.0.0.1", 0))
+        return int(s.getsockname()[1])
 
 
 def created(tmp_path: Path, **env: str) -> dict[str, list[str]]:

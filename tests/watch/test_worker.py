@@ -9,7 +9,7 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -156,6 +156,22 @@ def test_what_a_worker_did_is_in_its_metrics(fresh: Callable[..., Settings], tmp
     assert all({"time", "level", "logger", "message"} <= line.keys() for line in lines)
     assert any("ready to take 2 partitions" in line["message"] for line in lines)
     assert "gfs" not in (tmp_path / "log").read_text(), "no payload in the log"
+
+
+@pytest.mark.timeout(180)
+def test_a_worker_for_which_no_partition_is_left_is_ready_to_step_in(
+    fresh: Callable[..., Settings], tmp_path: Path
+) -> None:
+    settings = fresh()
+    with ExitStack() as stack:
+        workers = [stack.enter_context(working(settings, tmp_path / f"log{i}")) for i in range(3)]
+        deadline = time.monotonic() + 60
+        while sorted(w.metrics()["stream_agg_partitions"] for w in workers) != [0, 1, 1]:
+            assert time.monotonic() < deadline, [w.metrics()["stream_agg_partitions"] for w in workers]
+            time.sleep(0.2)
+        for worker in workers:
+            worker.until("/readyz", 200)
+            assert worker.get("/startupz")[0] == worker.get("/livez")[0] == 200
 
 
 @pytest.mark.timeout(180)
