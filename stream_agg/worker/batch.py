@@ -14,7 +14,7 @@ from stream_agg.events import Dropped, Forecast, State
 from stream_agg.session.engine import Output, Session
 from stream_agg.spec import SessionSpec
 from stream_agg.store.tables import SessionChange
-from stream_agg.worker.wire import Encoder, Place, Row, decode
+from stream_agg.worker.wire import Applied, Encoder, Place, Row, decode
 
 Event = Forecast | State
 Decoder = Callable[[Any], Event]
@@ -38,6 +38,8 @@ class Batch:
     sessions: dict[str, Session]
     encoder: Encoder
     grace_ms: int
+    specs_seen: int = 0
+    """The next offset of the sessions topic: specs before it were applied."""
     rows: list[Row] = field(default_factory=list)
     touched: set[str] = field(default_factory=set)
     fresh: set[str] = field(default_factory=set)
@@ -63,14 +65,14 @@ class Batch:
         except InputError as e:
             self._dead(read.place, e)
         else:
-            self._emit(outputs)
+            self._emit(session, outputs, read.place.offset)
 
     def spec(self, place: Place) -> None:
         """Apply a session spec, or the null that closes a session."""
         try:
             name = place.key.decode()
             if not place.value:
-                self._close(name)
+                self._close(name, place.offset)
                 return
             spec = SessionSpec.from_dict(decode(place.value))
             if spec.session != name:
@@ -98,19 +100,20 @@ class Batch:
             changed[name] = SessionChange(session.changes(), reset=name in self.fresh, expire_ms=self.grace_ms)
         return changed
 
-    def _close(self, name: str) -> None:
+    def _close(self, name: str, offset: int) -> None:
         session = self.sessions.pop(name, None)
         if session is None:
             return  # nothing to close; a compacted topic repeats its nulls
         self.closed[name] = session
-        self._emit([session.close()])
+        self._emit(session, [session.close()], offset)
 
-    def _emit(self, outputs: Iterable[Output]) -> None:
+    def _emit(self, session: Session, outputs: Iterable[Output], offset: int) -> None:
+        at = Applied(offset, self.specs_seen, session.counters.states_seen)
         for output in outputs:
             if isinstance(output, Dropped):
                 self._dead(Place.unpack(output.origin), EventError(output.reason, output.detail))
             else:
-                self.rows.append(self.encoder.row(output))
+                self.rows.append(self.encoder.row(output, at))
 
     def _dead(self, place: Place, error: InputError) -> None:
         self.rows.append(self.encoder.dead_letter(place, error))

@@ -169,7 +169,7 @@ class Loop:
             await self._take_specs(owned, records)
 
     def _batch(self, owned: Owned) -> Batch:
-        return Batch(owned.sessions, self._encoder, self._grace_ms)
+        return Batch(owned.sessions, self._encoder, self._grace_ms, owned.next_offsets[self.specs.topic])
 
     async def _load(self, owned: Owned, names: set[str]) -> None:
         for name in sorted(names - set(owned.sessions)):
