@@ -134,6 +134,7 @@ class Log:
             auto_offset_reset="none",  # what is gone is to be said
             isolation_level="read_committed",  # what a producer aborted was never sent
             max_partition_fetch_bytes=4 << 20,
+            fetch_max_wait_ms=50,  # where a topic ends, an answer with nothing is soon enough
         )
         try:
             await consumer.start()

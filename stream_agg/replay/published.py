@@ -80,7 +80,7 @@ class Item:
 
     def number(self, name: str) -> int:
         """A header of it that is a number; `DivergenceError` where it has none of that name."""
-        for key, text in self.headers:
+        for key, text in reversed(self.headers):  # ours come last
             if key == name and text.isdigit():
                 return int(text)
         raise self.wrong(f"has no number in a header {name!r}: written by another version?")
@@ -105,7 +105,8 @@ class Published:
 
     def peek(self, session: str) -> Item | None:
         """The next record of a session that was neither taken nor dropped; None if there is none, or not yet."""
-        return next(self.all_of(session), None)
+        waiting = self._waiting.get(session)
+        return waiting[0] if waiting else next(self.all_of(session), None)
 
     def all_of(self, session: str) -> Iterator[Item]:
         """All such records of a session, read as they are asked for."""
