@@ -59,6 +59,7 @@ OWNERS = {
         "worker/loop.py",
         "replay/tap.py",
         "replay/log.py",
+        "replay/letters.py",
     },
     "plotly": {"replay/report.py"},
     "scipy": {"replay/report.py", "session/drift.py"},

@@ -21,6 +21,7 @@ _COMMANDS = {
     "worker": "stream_agg.cli.worker",
     "replay": "stream_agg.cli.replay",
     "verify": "stream_agg.cli.verify",
+    "dead-letters": "stream_agg.cli.dead_letters",
     "solve": "stream_agg.cli.solve",
 }
 
@@ -34,7 +35,7 @@ class _Commands(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in _COMMANDS:
             return None
-        command: click.Command = getattr(import_module(_COMMANDS[cmd_name]), cmd_name)
+        command: click.Command = getattr(import_module(_COMMANDS[cmd_name]), cmd_name.replace("-", "_"))
         return command
 
 

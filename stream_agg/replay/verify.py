@@ -9,6 +9,7 @@ from heapq import heapify, heappop, heapreplace
 from itertools import chain
 
 from stream_agg.replay.kept import Kept
+from stream_agg.replay.letters import MARK
 from stream_agg.replay.log import At, Log, Record, Span, partition_of
 from stream_agg.replay.order import DeadLetters, Inputs, Order
 from stream_agg.replay.published import AHEAD, DivergenceError, Published, Stream
@@ -91,6 +92,8 @@ class Verification:
         for at in places:
             for record in self._all(at):
                 headers = {name: text.decode("utf-8", "replace") for name, text in record.headers}
+                if MARK in headers:
+                    continue
                 try:
                     place = At(headers["topic"], int(headers["partition"]))
                     yield place, int(headers["offset"]), headers["reason"]

@@ -44,9 +44,14 @@ class Batch:
     touched: set[str] = field(default_factory=set)
     fresh: set[str] = field(default_factory=set)
     closed: dict[str, Session] = field(default_factory=dict)
+    refused: list[bool] = field(default_factory=list)
+    """Of every record, whether it could not be used."""
+    fault: str = ""
+    """What was wrong with the last such record."""
 
     def event(self, read: Read) -> None:
         """Apply a forecast or state."""
+        self.refused.append(False)
         event = read.event
         if isinstance(event, InputError):
             self._dead(read.place, event)
@@ -69,6 +74,7 @@ class Batch:
 
     def spec(self, place: Place) -> None:
         """Apply a session spec, or the null that closes a session."""
+        self.refused.append(False)
         try:
             name = place.key.decode()
             if not place.value:
@@ -111,11 +117,15 @@ class Batch:
         at = Applied(offset, self.specs_seen, session.counters.states_seen)
         for output in outputs:
             if isinstance(output, Dropped):
-                self._dead(Place.unpack(output.origin), EventError(output.reason, output.detail))
+                # The session took it and counted it: no sign that records are not what they should be.
+                letter = EventError(output.reason, output.detail)
+                self.rows.append(self.encoder.dead_letter(Place.unpack(output.origin), letter))
             else:
                 self.rows.append(self.encoder.row(output, at))
 
     def _dead(self, place: Place, error: InputError) -> None:
+        self.refused[-1] = True
+        self.fault = f"offset {place.offset}, {error.reason}: {error.detail}"
         self.rows.append(self.encoder.dead_letter(place, error))
 
 

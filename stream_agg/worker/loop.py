@@ -27,6 +27,7 @@ from stream_agg.store.tables import Commit, Outcome, Store
 from stream_agg.worker.batch import Batch, Decoder, needed, read
 from stream_agg.worker.broker import Publisher, Specs
 from stream_agg.worker.failpoints import reach
+from stream_agg.worker.limits import Limits
 from stream_agg.worker.settings import Settings
 from stream_agg.worker.wire import Encoder, Place, pack_rows, unpack_rows
 
@@ -68,6 +69,7 @@ class Loop:
             settings.topic_states: State.from_record,
         }
         self._away = False
+        self._limits = Limits(settings.dead_letter_run, settings.dead_letter_ratio)
 
     async def claim(
         self, partitions: frozenset[int], committed: Mapping[tuple[str, int], int | None]
@@ -185,6 +187,7 @@ class Loop:
 
     async def _commit(self, owned: Owned, topic: str, next_offset: int, batch: Batch) -> None:
         """Commit and publish. Until the commit is known to be applied it is sent again, the same to the byte."""
+        self._limits.check(topic, owned.partition, batch.refused, batch.fault)
         commit = Commit(
             partition=owned.partition,
             epoch=owned.epoch,
