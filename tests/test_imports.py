@@ -55,7 +55,7 @@ OWNERS = {
     "faust": {"worker/app.py", "worker/batches.py", "worker/fetching.py"},
     "mode": {"worker/app.py"},
     "yarl": {"worker/app.py"},
-    # loop.py for the type of a record; the tap reads and writes a worker's topics from outside
+    # loop.py for the type of a record; tap and log read and write a worker's topics from outside
     "aiokafka": {
         "worker/app.py",
         "worker/batches.py",
@@ -65,6 +65,8 @@ OWNERS = {
         "worker/publish.py",
         "worker/marks.py",
         "replay/tap.py",
+        "replay/log.py",
+        "replay/letters.py",
     },
     "plotly": {"replay/report.py"},
     "scipy": {"replay/report.py", "session/drift.py"},

@@ -20,6 +20,8 @@ _COMMANDS = {
     "demo": "stream_agg.cli.demo",
     "worker": "stream_agg.cli.worker",
     "replay": "stream_agg.cli.replay",
+    "verify": "stream_agg.cli.verify",
+    "dead-letters": "stream_agg.cli.dead_letters",
     "solve": "stream_agg.cli.solve",
     "doctor": "stream_agg.cli.doctor",
     "completion": "stream_agg.cli.completion",
@@ -35,7 +37,7 @@ class _Commands(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in _COMMANDS:
             return None
-        command: click.Command = getattr(import_module(_COMMANDS[cmd_name]), cmd_name)
+        command: click.Command = getattr(import_module(_COMMANDS[cmd_name]), cmd_name.replace("-", "_"))
         return command
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from stream_agg.errors import StreamAggError
 from stream_agg.replay.files import Outcome, Writer, feed
+from stream_agg.replay.letters import MARK
 from stream_agg.replay.source import Source
 from stream_agg.replay.tap import Tap
 from stream_agg.session.engine import Session
@@ -29,6 +30,8 @@ class _Collected:
         if key != self.session:
             return
         if topic == self.settings.topic_dead_letters:
+            if MARK in headers:
+                return
             place = f"{headers['topic']}/{headers['partition']}/{headers['offset']}"
             self.writer.refused(headers["reason"], place, headers["detail"])
             return

@@ -19,7 +19,7 @@ from stream_agg.store.tables import SessionChange
 from stream_agg.watch.names import Outcome
 from stream_agg.watch.names import Output as Role
 from stream_agg.watch.observer import Facts
-from stream_agg.worker.wire import Encoder, Header, Place, Row, decode
+from stream_agg.worker.wire import Applied, Encoder, Header, Place, Row, decode
 
 Event = Forecast | State
 Decoder = Callable[[Any], Event]
@@ -46,13 +46,20 @@ class Batch:
     facts: Facts
     context: tuple[Header, ...] = ()
     """Headers that every output gets beside its own: of tracing."""
+    specs_seen: int = 0
+    """The next offset of the sessions topic: specs before it were applied."""
     rows: list[Row] = field(default_factory=list)
     touched: set[str] = field(default_factory=set)
     fresh: set[str] = field(default_factory=set)
     closed: dict[str, Session] = field(default_factory=dict)
+    refused: list[bool] = field(default_factory=list)
+    """Of every record, whether it could not be used."""
+    fault: str = ""
+    """What was wrong with the last such record."""
 
     def event(self, read: Read) -> None:
         """Apply a forecast or state."""
+        self.refused.append(False)
         event = read.event
         if isinstance(event, InputError):
             self._refuse(read.place, event)
@@ -72,14 +79,15 @@ class Batch:
         except InputError as e:
             self._refuse(read.place, e)
         else:
-            self._emit(outputs)
+            self._emit(session, outputs, read.place.offset)
 
     def spec(self, place: Place) -> None:
         """Apply a session spec, or the null that closes a session."""
+        self.refused.append(False)
         try:
             name = place.key.decode()
             if not place.value:
-                self._count("closed" if self._close(name) else "ignored")
+                self._count("closed" if self._close(name, place.offset) else "ignored")
                 return
             spec = SessionSpec.from_dict(decode(place.value))
             if spec.session != name:
@@ -120,30 +128,34 @@ class Batch:
         self._count("decided" if outputs else "duplicate")
         return outputs
 
-    def _close(self, name: str) -> bool:
+    def _close(self, name: str, offset: int) -> bool:
         session = self.sessions.pop(name, None)
         if session is None:
             return False  # nothing to close; a compacted topic repeats its nulls
         self.closed[name] = session
-        self._emit([session.close()])
+        self._emit(session, [session.close()], offset)
         return True
 
-    def _emit(self, outputs: Iterable[Output]) -> None:
+    def _emit(self, session: Session, outputs: Iterable[Output], offset: int) -> None:
+        at = Applied(offset, self.specs_seen, session.counters.states_seen)
         for output in outputs:
             if isinstance(output, Dropped):
-                self._dead(Place.unpack(output.origin), EventError(output.reason, output.detail))
+                # The session took it and counted it: no sign that records are not what they should be.
+                self._letter(Place.unpack(output.origin), EventError(output.reason, output.detail))
             else:
                 self.facts.unsolved += isinstance(output, RuleRecord) and output.unsolved is not None
-                self._send(self.encoder.row(output))
+                self._send(self.encoder.row(output, at))
 
     def _count(self, outcome: Outcome) -> None:
         self.facts.outcomes[outcome] += 1
 
     def _refuse(self, place: Place, error: InputError) -> None:
         self._count("rejected")
-        self._dead(place, error)
+        self.refused[-1] = True
+        self.fault = f"offset {place.offset}, {error.reason}: {error.detail}"
+        self._letter(place, error)
 
-    def _dead(self, place: Place, error: InputError) -> None:
+    def _letter(self, place: Place, error: InputError) -> None:
         self.facts.dead[error.reason] += 1
         self._send(self.encoder.dead_letter(place, error))
 

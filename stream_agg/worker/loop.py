@@ -29,6 +29,7 @@ from stream_agg.watch.observer import Observer
 from stream_agg.worker.batch import Batch, Decoder, needed, read
 from stream_agg.worker.broker import Specs
 from stream_agg.worker.failpoints import reach
+from stream_agg.worker.limits import Limits
 from stream_agg.worker.marks import Marks
 from stream_agg.worker.publish import Publisher
 from stream_agg.worker.settings import Settings
@@ -86,6 +87,7 @@ class Loop:
             settings.topic_states: State.from_record,
         }
         self._away = False
+        self._limits = Limits(settings.dead_letter_run, settings.dead_letter_ratio)
 
     async def claim(
         self, partitions: frozenset[int], committed: Mapping[tuple[str, int], int | None]
@@ -218,7 +220,9 @@ class Loop:
             await self._take_specs(owned, records)
 
     def _batch(self, owned: Owned) -> Batch:
-        return Batch(owned.sessions, self._encoder, self._grace_ms, self.observer.facts(), self.observer.context())
+        facts, context = self.observer.facts(), self.observer.context()
+        seen = owned.next_offsets[self.specs.topic]
+        return Batch(owned.sessions, self._encoder, self._grace_ms, facts, context, seen)
 
     async def _load(self, owned: Owned, names: set[str]) -> None:
         for name in sorted(names - set(owned.sessions)):
@@ -234,6 +238,7 @@ class Loop:
 
     async def _commit(self, owned: Owned, topic: str, next_offset: int, batch: Batch) -> None:
         """Commit and publish. Until the commit is known to be applied it is sent again, the same to the byte."""
+        self._limits.check(topic, owned.partition, batch.refused, batch.fault)
         known = next_offset <= owned.marks.get(topic, 0)  # they were published before the store went back in time
         outputs = Outputs(topic, next_offset, [] if known else batch.rows)
         commit = Commit(

@@ -78,6 +78,12 @@ class Settings:
     """A span for every batch, by OpenTelemetry (extra `otel`); where they go is said by its `OTEL_*` variables."""
     close_grace: str = "P1D"
     """How long a closed session stays readable in Redis: long enough for a person to look next morning."""
+    dead_letter_run: int = 1000
+    """Stop where so many records of a partition in a row cannot be used: a whole batch of nothing else is no accident
+    of single records. 0: never."""
+    dead_letter_ratio: float = 0.5
+    """Stop where more than this share of a partition's last 2,000 records cannot be used: more bad than good means that
+    a deployment is wrong, not a record. 0: never."""
     rebuild: bool = False
     """Start from the earliest retained records where Redis is empty although the group has committed offsets."""
 
@@ -122,6 +128,10 @@ class Settings:
                 faults.append(f"{PREFIX}{name.upper()}: expected one of {', '.join(words)}")
         if self.delivery not in DELIVERIES:
             faults.append(f"{PREFIX}DELIVERY: expected one of {', '.join(DELIVERIES)}, got {self.delivery!r}")
+        if self.dead_letter_run < 0:
+            faults.append(f"{PREFIX}DEAD_LETTER_RUN: must not be negative")
+        if not 0 <= self.dead_letter_ratio < 1:
+            faults.append(f"{PREFIX}DEAD_LETTER_RATIO: expected a share from 0 to below 1")
         try:
             parse_duration(self.close_grace)
         except ValueError as e:

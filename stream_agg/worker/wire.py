@@ -5,7 +5,7 @@ from __future__ import annotations
 from base64 import b64decode, b64encode
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, get_args
+from typing import Any, NamedTuple, get_args
 
 import orjson
 
@@ -25,6 +25,17 @@ class Row:
     key: str
     value: bytes
     headers: tuple[Header, ...]
+
+
+class Applied(NamedTuple):
+    """How far the inputs had been applied when an output came about: what interleaves them again."""
+
+    offset: int
+    """Of the record that it came from."""
+    specs_seen: int
+    """The next offset of the sessions topic: specs and closings before it were applied."""
+    states_seen: int
+    """State events of the session."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,19 +77,22 @@ class Encoder:
         self.source = f"/stream_agg/{settings.app}"
         self._roles: dict[str, Output] = {getattr(settings, f"topic_{role}"): role for role in get_args(Output)}
 
-    def row(self, output: Action | Regret | RuleRecord) -> Row:
-        """An action, report or rule as its record."""
+    def row(self, output: Action | Regret | RuleRecord, at: Applied) -> Row:
+        """An action, report or rule as its record. Headers say of `at` what is needed to verify it and not in it."""
         to = self.settings
+        more: tuple[Header, ...] = ()
         if isinstance(output, Action):
             topic, kind, event = to.topic_actions, "action", output.event
+            more = (("forecast_offset", str(at.offset)), ("specs_seen", str(at.specs_seen)))
         elif isinstance(output, Regret):
-            topic, kind = to.topic_regret, "regret"
+            topic, kind, more = to.topic_regret, "regret", (("states_seen", str(at.states_seen)),)
             event = f"{output.reason}-{output.round}-{output.realized.states}"
         else:
             topic, kind, event = to.topic_rules, "rule", f"rule-{output.version}"
         headers = (
             *self._cloud(f"{output.session}/{event}", kind, output.time),
             ("content-type", "application/json"),
+            *more,
         )
         return Row(topic, output.session, orjson.dumps(output), headers)
 
