@@ -13,7 +13,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TypeVar
@@ -38,13 +39,15 @@ R = TypeVar("R", ConsumerRecord, Place)
 
 RETRY_S = 0.5
 """Pause between tries while a server is away: short against any outage, long against the work of a try."""
+RELEASE_S = 1.0
+"""How long a rebalance waits for a store that is asked to let published outputs go."""
 SPECS_EVERY_S = 0.5
 """How often the sessions topic is looked at when no forecast asks for it."""
 
 
 @dataclass
 class Owned:
-    """A partition under one claim; the lock keeps its batches apart."""
+    """A partition under one claim."""
 
     partition: int
     epoch: int
@@ -59,8 +62,21 @@ class Owned:
     """Outbox blobs up to this number are delivered and may go."""
     trimmed: int = 0
     """Those up to this number are gone."""
-    lock: asyncio.Lock = field(default_factory=asyncio.Lock)
     lost: bool = False
+    """Not ours any more, or its sessions may hold what was not committed: nothing is to be done with it."""
+    _lock: asyncio.Lock = field(default_factory=asyncio.Lock)
+
+    @asynccontextmanager
+    async def alone(self) -> AsyncIterator[None]:
+        """One batch at a time, and none after one that failed. `FencedError` where it is lost."""
+        async with self._lock:
+            if self.lost:
+                raise FencedError(f"partition {self.partition} was given up")
+            try:
+                yield
+            except BaseException:
+                self.lost = True
+                raise
 
 
 class Loop:
@@ -81,26 +97,28 @@ class Loop:
         self, partitions: frozenset[int], committed: Mapping[tuple[str, int], int | None]
     ) -> Mapping[tuple[str, int], int]:
         """Become the owner, publish what a former one left, and say where to read from."""
-        self.revoke(frozenset(self.owned))
+        await self.revoke(frozenset(self.owned))
         for partition in sorted(partitions):
             self.owned[partition] = await self._insist(partial(self._claim_one, partition, committed))
         self.specs.read_from({p: owned.next_offsets[self.specs.topic] for p, owned in self.owned.items()})
         inputs = (self.settings.topic_forecasts, self.settings.topic_states)
         return {(topic, p): owned.next_offsets[topic] for p, owned in self.owned.items() for topic in inputs}
 
-    def revoke(self, partitions: frozenset[int]) -> None:
+    async def revoke(self, partitions: frozenset[int]) -> None:
         """Drop the caches of partitions; work under way on them ends at the store's fence."""
-        for partition in partitions:
-            gone = self.owned.pop(partition, None)
-            if gone is not None:
-                gone.lost = True
+        gone = [owned for p in partitions if (owned := self.owned.pop(p, None)) is not None]
+        for owned in gone:
+            owned.lost = True
+        with suppress(UnavailableError, TimeoutError):  # what stays, the next owner publishes again
+            async with asyncio.timeout(RELEASE_S):
+                await asyncio.gather(*map(self._trim, gone))
 
     async def process(self, topic: str, partition: int, records: Sequence[ConsumerRecord]) -> None:
         """Apply a run of records; returns once they are committed and their outputs delivered."""
         owned = self.owned.get(partition)
         if owned is None:
             return
-        async with owned.lock:
+        async with owned.alone():
             at = owned.next_offsets[topic]
             fresh = [r for r in records if r.offset >= at]
             for some in _parts(fresh, owned.marks.get(topic, 0)):
@@ -111,16 +129,19 @@ class Loop:
         """Take new specs and closings as they come, until cancelled."""
         while True:
             for owned in list(self.owned.values()):
-                try:
-                    async with owned.lock:
-                        if not owned.lost:
-                            await self._take_specs(owned, await self.specs.poll(owned.partition))
+                with suppress(FencedError):
+                    async with owned.alone():
+                        await self._take_specs(owned, await self._polled(owned))
+                        with suppress(UnavailableError):
                             await self._trim(owned)
-                except FencedError:
-                    owned.lost = True
-                except UnavailableError as e:
-                    _log.debug("sessions topic: %s", e)
             await asyncio.sleep(SPECS_EVERY_S)
+
+    async def _polled(self, owned: Owned) -> Sequence[ConsumerRecord]:
+        try:
+            return await self.specs.poll(owned.partition)
+        except UnavailableError as e:
+            _log.debug("sessions topic: %s", e)
+            return ()
 
     async def finish(self) -> None:
         """Let go of outbox blobs that no commit will carry away any more."""
