@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
-from _faults import kills
+from _faults import kills, simulation
 from _faults.check import Held
 from _faults.lab import Lab
 
@@ -34,6 +34,11 @@ CASES = {
         "zombie",
         "stopped right before a commit or publish, past its session timeout; a second worker takes over; SIGCONT",
         kills.frozen,
+    ),
+    "22": Case(
+        "seeded simulation",
+        "the worker's loop and sessions with a made-up log, store and clock: schedules of deliveries, crashes, claims",
+        simulation.simulated,
     ),
     "4": Case("rebalance storm", "workers join and leave every 2 s, some killed in a claim", kills.storm),
 }

@@ -12,14 +12,20 @@ import json
 import logging
 import random
 import selectors
+import time
 from collections import Counter, defaultdict
 from collections.abc import Awaitable, Iterator, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field
+from multiprocessing import get_context
 from typing import Any
 
+from _faults.bugs import BUGS
+from _faults.check import Held
 from _faults.fold import Fold, Published
-from stream_agg.errors import FencedError, UnavailableError
+from _faults.lab import Lab
+from stream_agg.errors import FencedError, RefusedError, UnavailableError
 from stream_agg.store.memory import MemoryStore
 from stream_agg.store.tables import Claim, Commit, Committed, Outcome, Tables
 from stream_agg.worker import loop as loops
@@ -292,7 +298,7 @@ def records_of(world: World) -> tuple[dict[str, dict[str, Any]], Iterator[tuple[
             "actions": {"stay": [1.0, 0.0], "go": [0.0, 2.0]},
             "feedback": "state",
             "gamma": 2.0,
-            "schedule": {"growth": 1.0},
+            "schedule": {"growth": 3.0},
             "seed": world.seed,
             "state_deadline": f"P{days}D",
         }
@@ -303,7 +309,7 @@ def records_of(world: World) -> tuple[dict[str, dict[str, Any]], Iterator[tuple[
         for name, spec in specs.items():
             yield "sessions", int(name[1]), name.encode(), json.dumps(spec).encode()
         states: list[tuple[int, bytes]] = []
-        for k in range(rng.randint(8, 20)):
+        for k in range(rng.randint(6, 14)):
             p = rng.randrange(2)
             event = f"e{k - (rng.random() < 0.1)}"
             base = {
@@ -461,6 +467,56 @@ def _judge(world: World, specs: Mapping[str, Any], stored: Mapping[str, Tables],
 
 
 def quiet() -> None:
-    """The loop's warnings are about what is done to it here."""
+    """Say nothing: the loop's warnings are about what is done to it here."""
     logging.getLogger("stream_agg").setLevel(logging.CRITICAL)
     logging.getLogger("asyncio").setLevel(logging.CRITICAL)
+
+
+def many(seeds: range) -> tuple[Counter[str], dict[int, list[str]]]:
+    """What happened in all these worlds, and the faults of those that have some."""
+    quiet()
+    did, faults = Counter[str](), {}
+    for seed in seeds:
+        world = simulate(seed, programs=seed % 20 == 0)
+        did += world.did
+        if world.faults:
+            faults[seed] = world.faults
+    return did, faults
+
+
+async def simulated(lab: Lab) -> Held:
+    """Worlds from many seeds on two processes; then five bugs, planted one by one, and the seeds that show them."""
+    seeds, held, did, start = lab.size(200, 10_000), Held(), Counter[str](), time.monotonic()
+    first, part = lab.seed * 1_000_000, 50
+    ranges = [range(first + k, first + min(k + part, seeds)) for k in range(0, seeds, part)]
+    with ProcessPoolExecutor(2, mp_context=get_context("spawn")) as pool:
+        for done, faults in pool.map(many, ranges):
+            did += done
+            for seed, texts in faults.items():
+                for text in texts:
+                    held.claim(text.partition(":")[0], False, f"seed {seed}: {text}")
+        took = round(time.monotonic() - start)
+        names = [bug.name for bug in BUGS]
+        found = dict(zip(names, pool.map(seeds_until_found, names, [first] * len(BUGS)), strict=True))
+    for name in ("I1", "I2", "I3", "I4", "I5", "I6"):
+        held.invariants.setdefault(name, [])
+    for name, after in found.items():
+        held.claim("planted bugs are found", after is not None, f"{name}: not in {_ENOUGH} worlds")
+    held.figures = {"seeds": seeds, "took_s": took, "did": dict(did.most_common()), "bug_found_after_seeds": found}
+    return held
+
+
+_ENOUGH = 2000
+
+
+def seeds_until_found(bug: str, first: int) -> int | None:
+    """How many worlds it takes until an invariant breaks, or the worker stops by itself."""
+    quiet()
+    with next(b for b in BUGS if b.name == bug):
+        for k in range(_ENOUGH):
+            try:
+                if simulate(first + k).faults:
+                    return k + 1
+            except RefusedError:
+                return k + 1
+    return None
