@@ -256,10 +256,11 @@ class Loop:
         reach("before_commit")
         done = await self._insist(partial(self.store.commit, commit), owned)
         reach("after_commit")
-        if done.outcome is Outcome.FENCED:
+        lost = commit.expected is not None and (done.stored is None or done.stored < commit.expected)
+        if done.outcome is Outcome.FENCED and not lost:
             _log.warning("partition %d: a commit under the old epoch %d was refused", owned.partition, owned.epoch)
             raise FencedError(f"partition {owned.partition} has another owner now")
-        if done.outcome is Outcome.STALE and done.stored != next_offset:
+        if lost or (done.outcome is Outcome.STALE and done.stored != next_offset):
             raise RefusedError(
                 f"Redis went back in time at partition {owned.partition} (a restored backup, a stale replica?): it has "
                 f"{topic} at {done.stored}, expected {commit.expected}; start the worker again, it goes on from there"
