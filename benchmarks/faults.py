@@ -12,6 +12,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
+import logging
 import subprocess
 import sys
 import tempfile
@@ -29,6 +30,7 @@ from _faults.table import table
 def main() -> int:
     """Run what was asked for."""
     args = _arguments()
+    logging.getLogger("aiokafka").setLevel(logging.CRITICAL)  # of servers that are away it says a lot
     done = [json.loads(line) for line in args.results.read_text().splitlines()] if _there(args.results) else []
     if args.table:
         args.table.parent.mkdir(exist_ok=True)

@@ -112,7 +112,7 @@ class Case:
 
 def play(case: Case, seed: int) -> list[dict[str, Any]]:
     """The checks of one seed, one for each number of rounds."""
-    rng = random.Random(f"{seed}/{case.states}/{case.delay}")  # no secret
+    rng = random.Random(f"{seed}/{case.states}/{case.delay}")  # noqa: S311 # no secret
     chances = {e: rng.random() for e in PROFILES}
     fields = {"feedback": "state", "policy": "hedge", "missing": "reject", "schedule": {"growth": 1.0}}
     experts = {name: {"levels": LEVELS} for name in ("x", "y")}

@@ -137,7 +137,9 @@ class Bed:
         self.specs = specs(self.seed, self.sessions)
         self.sent: dict[tuple[str, int], list[tuple[int, bytes]]] = defaultdict(list)
         await patiently(lambda: create_topics(self.settings))
-        self.producer = AIOKafkaProducer(bootstrap_servers=self.brokers, linger_ms=2, max_request_size=16 << 20)
+        self.producer = AIOKafkaProducer(
+            bootstrap_servers=self.brokers, linger_ms=2, max_request_size=16 << 20, enable_idempotence=True
+        )
         await self.producer.start()
         self.redis = Client.from_url(self.redis_url, decode_responses=True)
         return self

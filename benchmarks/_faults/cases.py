@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
-from _faults import kills
+from _faults import kills, network, simulation
 from _faults.check import Held
 from _faults.lab import Lab
 
@@ -35,5 +35,19 @@ CASES = {
         "stopped right before a commit or publish, past its session timeout; a second worker takes over; SIGCONT",
         kills.frozen,
     ),
+    "22": Case(
+        "seeded simulation",
+        "the worker's loop and sessions with a made-up log, store and clock: schedules of deliveries, crashes, claims",
+        simulation.simulated,
+    ),
     "4": Case("rebalance storm", "workers join and leave every 2 s, some killed in a claim", kills.storm),
+    "5": Case("network to Kafka", "a proxy cuts, resets, delays and holds what passes", network.kafka_cut),
+    "6": Case("network to Redis", "the same, and every seventh answer lost after its script ran", network.redis_cut),
+    "7": Case("broker kill -9 and restart", "SIGKILL under load, same data directory", network.kafka_killed),
+    "8": Case(
+        "Redis kill -9 and restart",
+        "appendfsync always; everysec, with the tail of the file cut off; no file at all",
+        network.redis_killed,
+    ),
+    "9": Case("Redis failover to a stale replica", "a replica that missed 400 records is promoted", network.failover),
 }

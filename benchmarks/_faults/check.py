@@ -45,9 +45,9 @@ async def check(bed: Bed, *, exactly_once: bool = False, rewound: bool = False, 
 
     `rewound`: Redis went back in time, so actions were derived anew: those may tell another interleaving.
     """
-    held, log = Held(figures=bed.figures), bed.sent
-    start = time.monotonic()
+    held, start = Held(figures=bed.figures), time.monotonic()
     await bed.settle()
+    log = await bed.inputs()
     held.claim("I5", True, "")
     bed.figures["settled_s"] = round(time.monotonic() - start, 1)
     stored = bed.stored()

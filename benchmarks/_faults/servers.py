@@ -54,23 +54,25 @@ def _found(program: str) -> str:
 class Kafka(Server):
     """A node of Apache Kafka, broker and controller in one (KRaft), that keeps its data in `directory`.
 
-    `advertised` is the port clients are told to come to, where a proxy stands before it. `settings` are added to its
-    configuration.
+    `side` is a second port to listen at, and the port that those who come there are sent to: a proxy's. `settings` are
+    added to its configuration.
     """
 
     _name = "Apache Kafka"
     _start_s: ClassVar[float] = 90.0  # a virtual machine that starts on a busy computer, and recovers its logs
 
-    def __init__(self, directory: Path, *, port: int | None = None, advertised: int | None = None, **settings: str):
+    def __init__(
+        self, directory: Path, *, port: int | None = None, side: tuple[int, int] | None = None, **settings: str
+    ):
         super().__init__(port)
-        self._data, self._advertised, self._settings = directory, advertised, settings
+        self._data, self._side, self._settings = directory, side, settings
         self._controller = free_port()
         self._cluster = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode()[:22]
 
     @property
     def address(self) -> str:
-        """`127.0.0.1:PORT` for `bootstrap_servers`; that of the proxy where there is one."""
-        return f"127.0.0.1:{self._advertised or self.port}"
+        """`127.0.0.1:PORT` for `bootstrap_servers`."""
+        return f"127.0.0.1:{self.port}"
 
     def _java(self, main: str, *arguments: str) -> list[str]:
         return [*_HEAP, "-cp", f"{_libraries()}/*", main, *arguments]
@@ -93,14 +95,16 @@ class Kafka(Server):
         return self._java("kafka.Kafka", str(file))
 
     def _properties(self, port: int) -> dict[str, str]:
+        listeners = {"PLAINTEXT": (port, port), "SIDE": self._side or (free_port(), port)}
         return {
             "process.roles": "broker,controller",
             "node.id": "1",
             "controller.quorum.voters": f"1@127.0.0.1:{self._controller}",
-            "listeners": f"PLAINTEXT://127.0.0.1:{port},CONTROLLER://127.0.0.1:{self._controller}",
-            "advertised.listeners": f"PLAINTEXT://127.0.0.1:{self._advertised or port}",
+            "listeners": ",".join(f"{n}://127.0.0.1:{at}" for n, (at, _) in listeners.items())
+            + f",CONTROLLER://127.0.0.1:{self._controller}",
+            "advertised.listeners": ",".join(f"{n}://127.0.0.1:{to}" for n, (_, to) in listeners.items()),
             "controller.listener.names": "CONTROLLER",
-            "listener.security.protocol.map": "CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT",
+            "listener.security.protocol.map": "CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT,SIDE:PLAINTEXT",
             "log.dirs": str(self._data / "logs"),
             "offsets.topic.replication.factor": "1",
             "offsets.topic.num.partitions": "4",  # fifty logs to open cost seconds at every start
@@ -112,6 +116,8 @@ class Kafka(Server):
             "auto.create.topics.enable": "false",
             "broker.session.timeout.ms": "3000",  # its own former self is missed soon, too
             "broker.heartbeat.interval.ms": "500",
+            "message.max.bytes": str(20 << 20),
+            "log.cleaner.backoff.ms": "500",
             "log.cleaner.dedupe.buffer.size": str(4 << 20),
             **{name.replace("_", "."): value for name, value in self._settings.items()},
         }

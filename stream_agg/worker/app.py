@@ -37,9 +37,9 @@ class Handler(Protocol):
         that takes; it is cancelled when another rebalance begins. Raising stops the worker.
         """
 
-    def revoke(self, partitions: frozenset[int]) -> None:
+    async def revoke(self, partitions: frozenset[int]) -> None:
         """These partitions are to be claimed again, by us or another; a `process` of one may still be under way. Must
-        not raise."""
+        not raise, and not take long: the rebalance waits."""
 
     async def process(self, topic: str, partition: int, records: Sequence[aiokafka.ConsumerRecord]) -> None:
         """One fetched run of one topic-partition, in offset order. Returns when its effects are durable.

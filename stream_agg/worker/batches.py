@@ -149,7 +149,7 @@ class BatchConsumer(driver.Consumer):  # type: ignore[misc]  # faust is not type
         self._unclaimed, self._claimed = False, False
         self._room.set()
         if revoked:
-            self._handler.revoke(frozenset(tp.partition for tp in revoked))
+            await self._handler.revoke(frozenset(tp.partition for tp in revoked))
         await super().on_partitions_revoked(revoked)
 
     async def perform_seek(self) -> None:

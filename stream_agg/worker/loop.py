@@ -13,7 +13,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TypeVar
@@ -41,13 +42,15 @@ R = TypeVar("R", ConsumerRecord, Place)
 
 RETRY_S = 0.5
 """Pause between tries while a server is away: short against any outage, long against the work of a try."""
+RELEASE_S = 1.0
+"""How long a rebalance waits for a store that is asked to let published outputs go."""
 SPECS_EVERY_S = 0.5
 """How often the sessions topic is looked at when no forecast asks for it."""
 
 
 @dataclass
 class Owned:
-    """A partition under one claim; the lock keeps its batches apart."""
+    """A partition under one claim."""
 
     partition: int
     epoch: int
@@ -62,8 +65,21 @@ class Owned:
     """Outbox blobs up to this number are delivered and may go."""
     trimmed: int = 0
     """Those up to this number are gone."""
-    lock: asyncio.Lock = field(default_factory=asyncio.Lock)
     lost: bool = False
+    """Not ours any more, or its sessions may hold what was not committed: nothing is to be done with it."""
+    _lock: asyncio.Lock = field(default_factory=asyncio.Lock)
+
+    @asynccontextmanager
+    async def alone(self) -> AsyncIterator[None]:
+        """One batch at a time, and none after one that failed. `FencedError` where it is lost."""
+        async with self._lock:
+            if self.lost:
+                raise FencedError(f"partition {self.partition} was given up")
+            try:
+                yield
+            except BaseException:
+                self.lost = True
+                raise
 
 
 class Loop:
@@ -93,7 +109,7 @@ class Loop:
         self, partitions: frozenset[int], committed: Mapping[tuple[str, int], int | None]
     ) -> Mapping[tuple[str, int], int]:
         """Become the owner, publish what a former one left, and say where to read from."""
-        self.revoke(frozenset(self.owned))
+        await self.revoke(frozenset(self.owned))
         for partition in sorted(partitions):
             self.owned[partition] = await self._insist(partial(self._claim_one, partition, committed))
         self.specs.read_from({p: owned.next_offsets[self.specs.topic] for p, owned in self.owned.items()})
@@ -101,19 +117,21 @@ class Loop:
         inputs = (self.settings.topic_forecasts, self.settings.topic_states)
         return {(topic, p): owned.next_offsets[topic] for p, owned in self.owned.items() for topic in inputs}
 
-    def revoke(self, partitions: frozenset[int]) -> None:
+    async def revoke(self, partitions: frozenset[int]) -> None:
         """Drop the caches of partitions; work under way on them ends at the store's fence."""
-        for partition in partitions:
-            gone = self.owned.pop(partition, None)
-            if gone is not None:
-                gone.lost = True
+        gone = [owned for p in partitions if (owned := self.owned.pop(p, None)) is not None]
+        for owned in gone:
+            owned.lost = True
+        with suppress(UnavailableError, TimeoutError):  # what stays, the next owner publishes again
+            async with asyncio.timeout(RELEASE_S):
+                await asyncio.gather(*map(self._trim, gone))
 
     async def process(self, topic: str, partition: int, records: Sequence[ConsumerRecord]) -> None:
         """Apply a run of records; returns once they are committed and their outputs delivered."""
         owned = self.owned.get(partition)
         if owned is None:
             return
-        async with owned.lock:
+        async with owned.alone():
             at = owned.next_offsets[topic]
             fresh = [r for r in records if r.offset >= at]
             for some in _parts(fresh, owned.marks.get(topic, 0)):
@@ -126,16 +144,19 @@ class Loop:
         """Take new specs and closings as they come, until cancelled."""
         while True:
             for owned in list(self.owned.values()):
-                try:
-                    async with owned.lock:
-                        if not owned.lost:
-                            await self._take_specs(owned, await self.specs.poll(owned.partition))
+                with suppress(FencedError):
+                    async with owned.alone():
+                        await self._take_specs(owned, await self._polled(owned))
+                        with suppress(UnavailableError):
                             await self._trim(owned)
-                except FencedError:
-                    owned.lost = True
-                except UnavailableError as e:
-                    _log.debug("sessions topic: %s", e)
             await asyncio.sleep(SPECS_EVERY_S)
+
+    async def _polled(self, owned: Owned) -> Sequence[ConsumerRecord]:
+        try:
+            return await self.specs.poll(owned.partition)
+        except UnavailableError as e:
+            _log.debug("sessions topic: %s", e)
+            return ()
 
     async def finish(self) -> None:
         """Let go of outbox blobs that no commit will carry away any more."""
@@ -256,11 +277,12 @@ class Loop:
         with self.observer.timed(names.COMMIT):
             done = await self._insist(partial(self.store.commit, commit), owned)
         reach("after_commit")
-        if done.outcome is Outcome.FENCED:
+        lost = commit.expected is not None and (done.stored is None or done.stored < commit.expected)
+        if done.outcome is Outcome.FENCED and not lost:
             self.observer.fenced()
             _log.warning("partition %d: a commit under the old epoch %d was refused", owned.partition, owned.epoch)
             raise FencedError(f"partition {owned.partition} has another owner now")
-        if done.outcome is Outcome.STALE and done.stored != next_offset:
+        if lost or (done.outcome is Outcome.STALE and done.stored != next_offset):
             raise RefusedError(
                 f"Redis went back in time at partition {owned.partition} (a restored backup, a stale replica?): it has "
                 f"{topic} at {done.stored}, expected {commit.expected}; start the worker again, it goes on from there"

@@ -88,7 +88,9 @@ class Encoder:
             topic, kind, more = to.topic_regret, "regret", (("states_seen", str(at.states_seen)),)
             event = f"{output.reason}-{output.round}-{output.realized.states}"
         else:
-            topic, kind, event = to.topic_rules, "rule", f"rule-{output.version}"
+            topic, kind, event = to.topic_rules, "rule", f"rule-{output.version}-{output.round}"
+            if output.unsolved:  # the same rule stays, and may stay again
+                event += f"-unsolved-{output.time}"
         headers = (
             *self._cloud(f"{output.session}/{event}", kind, output.time),
             ("content-type", "application/json"),

@@ -65,7 +65,7 @@ class Keeper:
         self.epochs = {p: self.store.epochs[p] for p in partitions}
         return {tp: self.store.next[tp] for tp in committed if tp in self.store.next}
 
-    def revoke(self, partitions: frozenset[int]) -> None:
+    async def revoke(self, partitions: frozenset[int]) -> None:
         for p in partitions:
             self.epochs.pop(p, None)
 
