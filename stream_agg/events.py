@@ -279,10 +279,14 @@ class RealizedPart:
 
 @dataclass(frozen=True, slots=True)
 class ExpertCalibration:
-    """`error`: mean |observed frequency - level| over the known rounds of the expert; `worst_level` adds most to it."""
+    """`error`: mean |observed frequency - level| over the known rounds of the expert; `worst_level` adds most to it.
+
+    `levels`: level (as text) -> known rounds with state 0 and 1, of the levels that have any.
+    """
 
     error: float
     worst_level: float
+    levels: Mapping[str, tuple[int, int]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -314,6 +318,9 @@ class Regret:
     realized: RealizedPart
     calibration: Mapping[str, ExpertCalibration]
     open: int
+    """Decisions that wait for their state."""
+    oldest_open: str | None
+    """Time of the earliest of them; None where none waits."""
     counts: Mapping[str, int]
     drift: DriftPart | None
     """None before the first look."""
