@@ -92,11 +92,13 @@ class Reader:
                 continue
             for tp, records in got.items():
                 self.take(tp.topic, records)
-            if not got or all([await self._read_up(tp) for tp in got]):
+            if not got or (not self.ready.is_set() and await self._read_up()):
                 self.ready.set()
 
-    async def _read_up(self, tp: TopicPartition) -> bool:
-        return bool(await self._consumer.position(tp) >= (self._consumer.highwater(tp) or 0))
+    async def _read_up(self) -> bool:
+        """Whether nothing is left of what was there: after a fetch of each, the broker's ends are known exactly."""
+        ends = {tp: self._consumer.highwater(tp) for tp in self._consumer.assignment()}
+        return all([end is not None and await self._consumer.position(tp) >= end for tp, end in ends.items()])
 
     def take(self, topic: str, records: Iterable[ConsumerRecord]) -> None:
         """Fold in records of one output topic. Of actions and rules only the last of every session tells anything."""
@@ -150,10 +152,11 @@ class Reader:
 
 @asynccontextmanager
 async def watching(settings: Settings) -> AsyncIterator[Reader]:
-    """A reader that has looked back and goes on reading within the context; what ends it early is raised at the end."""
+    """A reader that has looked back and goes on reading within the context; what ended it early is raised at the end."""
     reader = Reader(settings)
     await reader.start()
     running = asyncio.create_task(reader.run())
+    running.add_done_callback(lambda task: reader.view.progress.lost(reader.clock(), "the reader has ended"))
     ready = asyncio.create_task(reader.ready.wait())
     try:
         await asyncio.wait({running, ready}, return_when=asyncio.FIRST_COMPLETED)
@@ -161,5 +164,7 @@ async def watching(settings: Settings) -> AsyncIterator[Reader]:
     finally:
         ready.cancel()
         running.cancel()
-        await asyncio.gather(ready, running, return_exceptions=True)
+        (ended, _) = await asyncio.gather(running, ready, return_exceptions=True)
         await reader.stop()
+    if isinstance(ended, Exception):
+        raise ended
