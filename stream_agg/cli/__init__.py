@@ -20,6 +20,7 @@ _COMMANDS = {
     "demo": "stream_agg.cli.demo",
     "worker": "stream_agg.cli.worker",
     "replay": "stream_agg.cli.replay",
+    "monitor": "stream_agg.cli.monitor",
     "solve": "stream_agg.cli.solve",
 }
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Literal
 
 from stream_agg.monitor.calibration import off
@@ -92,7 +93,7 @@ def _silent(view: View, now_s: float) -> Iterator[Alarm]:
     times = sorted(view.arrivals)
     if len(times) < 2 or view.progress.away is not None or view.progress.lag:
         return
-    longest = max(b - a for a, b in zip(times, times[1:], strict=False))
+    longest = max(b - a for a, b in pairwise(times))
     quiet = now_s - times[-1]
     if quiet > max(SILENT_S, SILENT_TIMES * longest):
         text = f"the feed is silent: no new action for {ago(quiet)}; the longest pause before was {ago(longest)}"
@@ -110,7 +111,7 @@ def _dead_letters(view: View, now_s: float) -> Iterator[Alarm]:
 
 def _unreadable(view: View) -> Iterator[Alarm]:
     if view.unreadable:
-        text = f"{view.unreadable:,} output records have no shape that is known here: who else writes to the topics?"
+        text = f"output records of a shape not known here: {view.unreadable:,}; who else writes to the topics?"
         yield Alarm("unreadable", "alarm", text)
 
 

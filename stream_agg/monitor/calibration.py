@@ -55,7 +55,7 @@ def off(calibration: Calibration, alphabets: Mapping[str, Sequence[float]]) -> l
     cells = sum(len(alphabets.get(name) or rows) for name, rows in calibration.items())
     found = []
     for name, rows in calibration.items():
-        levels = alphabets.get(name) or tuple(rows)
+        alphabet = alphabets.get(name)
         surest = 0.0
         worst: Off | None = None
         for level, (zeros, ones) in rows.items():
@@ -63,7 +63,8 @@ def off(calibration: Calibration, alphabets: Mapping[str, Sequence[float]]) -> l
             if not rounds or abs(ones / rounds - level) < TOLERANCE:
                 continue
             sure = evidence(level, zeros, ones)
-            if sure < math.log(cells / ALPHA) or abs(ones / rounds - level) < tolerance(level, levels):
+            least = tolerance(level, alphabet) if alphabet else TOLERANCE
+            if sure < math.log(cells / ALPHA) or abs(ones / rounds - level) < least:
                 continue
             if sure > surest:
                 surest, worst = sure, Off(name, level, ones / rounds, rounds)

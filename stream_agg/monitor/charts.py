@@ -5,7 +5,7 @@ No text of users goes into `data` or `layout`: plotly reads markup in them.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from stream_agg.monitor.calibration import wilson
@@ -13,6 +13,10 @@ from stream_agg.monitor.view import POINTS, Point, Watched, thinned
 
 Chart = dict[str, Any]
 """`id`, `title`, `note`, `head` and `rows` of the table, `data` and `layout` for plotly, `small` for one of many."""
+
+Row = tuple[float, int, float, float, float]
+
+_NOISE = 0.05  # the first twentieth of the events is not drawn: means of a few would set the scale
 
 _POINTS_OF_A_TABLE = 50  # the latest: a table is read, not looked at
 
@@ -22,7 +26,8 @@ def charts(session: Watched) -> list[Chart]:
     points = session.points
     while len(points) > POINTS:
         points = thinned(points)
-    return [_regret(points), _payoff(points), *_calibration(session)]
+    experts = [_expert(i, name, rows) for i, (name, rows) in enumerate(calibration(session).items())]
+    return [_regret(points), _payoff(points), *experts]
 
 
 def _regret(points: Sequence[Point]) -> Chart:
@@ -39,39 +44,46 @@ def _regret(points: Sequence[Point]) -> Chart:
             _line(rows, 2, "Robust regret", "--one", least=1.0),
             _line(rows, 3, "Theorem's bound", "--quiet", "dash", least=1.0),
         ],
-        "layout": {"xaxis": {"title": {"text": "event time"}}, "yaxis": {"title": {"text": "sum"}, "type": "log"}},
+        "layout": {
+            "xaxis": {"title": {"text": "event time"}},
+            "yaxis": {"title": {"text": "sum"}, "type": "log", "dtick": 1},
+        },
     }
 
 
 def _payoff(points: Sequence[Point]) -> Chart:
     rows = [(p.time, p.states, *(_per(p, x) for x in (p.payoff, p.single, p.contextual))) for p in points if p.states]
+    settled = [row for row in rows if row[1] >= rows[-1][1] * _NOISE]
     return {
         "id": "payoff",
         "title": "Realised payoff per event, against the benchmarks",
-        "note": "Means over the events whose state is known. The two benchmarks were chosen with hindsight: the best map "
-        "from one expert's reports to actions, and the best map from whole profiles.",
+        "note": "Means over the events whose state is known. The two benchmarks were chosen with hindsight: the best "
+        "map from one expert's reports to actions, and the best map from whole profiles.",
         "head": ["Event time", "States seen", "Payoff", "Best single expert", "Best map of profiles"],
         "rows": rows[-_POINTS_OF_A_TABLE:],
         "data": [
-            _line(rows, 2, "Payoff", "--one"),
-            _line(rows, 3, "Best single expert", "--two", "dash"),
-            _line(rows, 4, "Best map of profiles", "--three", "dot"),
+            _line(settled, 2, "Payoff", "--one"),
+            _line(settled, 3, "Best single expert", "--two", "dash"),
+            _line(settled, 4, "Best map of profiles", "--three", "dot"),
         ],
         "layout": {"xaxis": {"title": {"text": "event time"}}, "yaxis": {"title": {"text": "payoff per event"}}},
     }
 
 
-def _calibration(session: Watched) -> list[Chart]:
+def calibration(session: Watched) -> dict[str, list[Row]]:
+    """expert -> rows of (level, known rounds, frequency of state 1, from, to): Wilson's 95 % interval."""
     found = session.report.calibration if session.report else {}
-    return [_expert(i, name, rows) for i, (name, rows) in enumerate(sorted(found.items()))]
+    return {
+        name: [
+            (level, zeros + ones, ones / (zeros + ones), *wilson(ones, zeros + ones))
+            for level, (zeros, ones) in levels.items()
+            if zeros + ones
+        ]
+        for name, levels in sorted(found.items())
+    }
 
 
-def _expert(index: int, name: str, levels: Mapping[float, tuple[int, int]]) -> Chart:
-    rows = [
-        (level, zeros + ones, ones / (zeros + ones), *wilson(ones, zeros + ones))
-        for level, (zeros, ones) in levels.items()
-        if zeros + ones
-    ]
+def _expert(index: int, name: str, rows: Sequence[Row]) -> Chart:
     most = max((row[1] for row in rows), default=1)
     observed = {
         "x": [row[0] for row in rows],

@@ -1,7 +1,7 @@
 """The view of a running deployment, kept up to date: owns the Kafka clients that read. Writes nothing anywhere.
 
-No consumer group is joined: a monitor can come and go, and any number of them. The group of the workers is asked how far
-it is.
+No consumer group is joined: a monitor can come and go, and any number of them. The workers' group is asked how far it
+is.
 """
 
 from __future__ import annotations
@@ -31,11 +31,12 @@ are fewer. Regret makes the charts; of actions only the latest of each session s
 
 
 class Reader:
-    """Reads the output topics into `view` from a look back on; `ready` is set when that is done."""
+    """Reads the output topics into `view` from a look back on; `ready` is set when that is done, `measured` after
+    the first look at the lag."""
 
     def __init__(self, settings: Settings, clock: Callable[[], float] = time.time) -> None:
         self.settings, self.view, self.clock = settings, View(), clock
-        self.ready = asyncio.Event()
+        self.ready, self.measured = asyncio.Event(), asyncio.Event()
         self._consumer = AIOKafkaConsumer(
             bootstrap_servers=settings.broker_list,
             enable_auto_commit=False,
@@ -57,7 +58,9 @@ class Reader:
         outputs = (*self._kinds, self.settings.topic_dead_letters)
         to = self.settings
         # The workers' group commits no offsets of the sessions topic, which it reads by itself.
-        self._inputs = [TopicPartition(t, p) for t in (to.topic_forecasts, to.topic_states) for p in range(partitions[t])]
+        self._inputs = [
+            TopicPartition(t, p) for t in (to.topic_forecasts, to.topic_states) for p in range(partitions[t])
+        ]
         try:
             await self._consumer.start()
             at = [TopicPartition(topic, p) for topic in outputs for p in range(partitions[topic])]
@@ -128,6 +131,7 @@ class Reader:
                 self.view.progress.lost(self.clock(), str(e) or "it did not answer in time")
                 await self._drop_admin()
             self.view.version += 1
+            self.measured.set()
             await asyncio.sleep(MEASURE_S)
 
     async def _look(self) -> None:
@@ -152,7 +156,7 @@ class Reader:
 
 @asynccontextmanager
 async def watching(settings: Settings) -> AsyncIterator[Reader]:
-    """A reader that has looked back and goes on reading within the context; what ended it early is raised at the end."""
+    """A reader that has looked back, and goes on within the context; what ended it early is raised at the end."""
     reader = Reader(settings)
     await reader.start()
     running = asyncio.create_task(reader.run())

@@ -42,6 +42,7 @@ HEADERS = {
     "Cross-Origin-Resource-Policy": "same-origin",
     "Permissions-Policy": "camera=(), geolocation=(), microphone=()",
     "Referrer-Policy": "no-referrer",
+    "Server": "stream_agg",
     "X-Content-Type-Options": "nosniff",
     "X-Frame-Options": "DENY",
 }
@@ -160,7 +161,8 @@ class _Page:
 
     async def _send(self, answer: web.StreamResponse, name: str | None, find: str, page: int) -> None:
         """Send what is shown whenever it has changed; the session's part only when that has."""
-        version, sent_s, drawn = -1, 0.0, (None, -1)
+        version, sent_s = -1, 0.0
+        drawn: tuple[str, int] | None = None
         while not self.ending.is_set():
             now = time.monotonic()
             if version != self.view.version or now - sent_s >= STILL_S:

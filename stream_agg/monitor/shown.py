@@ -86,12 +86,11 @@ def row(session: Watched, now_s: float) -> dict[str, Any]:
 
 
 def oldest_open_s(session: Watched) -> float | None:
-    """Age of the oldest open decision, in seconds of event time up to the latest event that is known."""
+    """Age of the oldest open decision in the latest report, in seconds of event time."""
     if session.report is None or session.report.oldest_open is None:
         return None
-    known = [session.report.point.time, *([session.latest.time] if session.latest else [])]
     try:
-        return (max(map(parse_time, known)) - parse_time(session.report.oldest_open)) / 1e6
+        return (parse_time(session.report.point.time) - parse_time(session.report.oldest_open)) / 1e6
     except ValueError:
         return None
 

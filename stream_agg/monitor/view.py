@@ -48,7 +48,7 @@ class Latest:
         return cls(
             event=str(record["event"]),
             time=str(record["time"]),
-            round=int(record["round"]),
+            round=_count(record["round"]),
             action=name,
             probability=float(record["strategy"].get(name, 0.0)),
             policy=str(record["policy"]),
@@ -71,8 +71,8 @@ class Rule:
     def of(cls, record: Mapping[str, Any]) -> Rule:
         """The part of a rule record that is shown."""
         return cls(
-            version=int(record["version"]),
-            round=int(record["round"]),
+            version=_count(record["version"]),
+            round=_count(record["round"]),
             value=float(record["value"]),
             upper_bound=float(record["upper_bound"]),
             unsolved=None if record["unsolved"] is None else str(record["unsolved"]),
@@ -126,11 +126,11 @@ class Report:
         robust, real, drift = record["robust"], record["realized"], record.get("drift")
         point = Point(
             time=str(record["time"]),
-            round=int(record["round"]),
-            robust_round=int(robust.get("round", record["round"])),
+            round=_count(record["round"]),
+            robust_round=_count(robust.get("round", record["round"])),
             regret=float(robust["regret"]),
             bound=_number(robust["bound"]),
-            states=int(real["states"]),
+            states=_count(real["states"]),
             payoff=float(real["payoff"]),
             expected_payoff=_number(real.get("expected_payoff")),
             single=_number(real["optimal_in_hindsight"]),
@@ -141,7 +141,7 @@ class Report:
             reason=str(record["reason"]),
             value=float(robust["value"]),
             epsilon_min=float(robust["epsilon_min"]),
-            open=int(record["open"]),
+            open=_count(record["open"]),
             oldest_open=None if record.get("oldest_open") is None else str(record["oldest_open"]),
             drift=drift and Drift(str(drift["expert"]), *_drift_numbers(drift)),
             calibration={str(name): _levels(part) for name, part in record["calibration"].items()},
@@ -300,10 +300,17 @@ def _number(value: Any) -> float | None:
     return None if value is None else float(value)
 
 
+def _count(value: Any) -> int:
+    count = int(value)
+    if not 0 <= count < 2**53:  # what JSON holds exactly
+        raise ValueError(f"{value!r} is no count")
+    return count
+
+
 def _drift_numbers(drift: Mapping[str, Any]) -> tuple[float, float, bool, int]:
-    return float(drift["p_value"]), float(drift["distance"]), bool(drift["alarm"]), int(drift["round"])
+    return float(drift["p_value"]), float(drift["distance"]), bool(drift["alarm"]), _count(drift["round"])
 
 
 def _levels(part: Mapping[str, Any]) -> dict[float, tuple[int, int]]:
-    rows = ((float(level), (int(zeros), int(ones))) for level, (zeros, ones) in part.get("levels", {}).items())
+    rows = ((float(level), (_count(zeros), _count(ones))) for level, (zeros, ones) in part.get("levels", {}).items())
     return dict(sorted(rows))

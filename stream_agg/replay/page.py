@@ -1,4 +1,4 @@
-"""The fixed text of the report page: its frame, style and script; tones and drawing are every page's. No numbers here."""
+"""The fixed text of the report page: its frame, style and script; tones and drawing serve every page. No numbers."""
 
 from __future__ import annotations
 

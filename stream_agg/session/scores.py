@@ -124,6 +124,8 @@ def calibration(spec: SessionSpec, tallies: Mapping[Profile, Tally]) -> dict[str
         if total:
             levels = np.array(spec.experts[name].levels)
             off = np.abs(counts[:, 1] - levels * counts.sum(axis=1))
-            known = {repr(z): (int(n0), int(n1)) for z, (n0, n1) in zip(levels.tolist(), counts, strict=True) if n0 + n1}
+            known = {
+                repr(z): (int(n0), int(n1)) for z, (n0, n1) in zip(levels.tolist(), counts, strict=True) if n0 + n1
+            }
             result[name] = ExpertCalibration(float(off.sum() / total), float(levels[int(np.argmax(off))]), known)
     return result

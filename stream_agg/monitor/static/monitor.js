@@ -5,15 +5,16 @@ const $ = id => document.getElementById(id);
 const QUIET_MS = 5000; // the server sends every second
 const CHART_MS = 1000; // drawing is the costly part; numbers are faster
 const wide = new Intl.NumberFormat("en", {maximumFractionDigits: 1});
-const fine = new Intl.NumberFormat("en", {maximumSignificantDigits: 4});
+const fine = new Intl.NumberFormat("en", {minimumSignificantDigits: 4, maximumSignificantDigits: 4});
 
 function number(x) {
   if (x === null || x === undefined) return "–";
-  return Number.isInteger(x) || Math.abs(x) >= 1000 ? wide.format(x) : fine.format(Math.abs(x) < 1e-9 ? 0 : x);
+  return Number.isInteger(x) || Math.abs(x) >= 1000 ? wide.format(x) : Math.abs(x) < 1e-9 ? "0" : fine.format(x);
 }
 function age(s) {
   if (s === null || s === undefined) return "–";
-  for (const [unit, size] of [["d", 86400], ["h", 3600], ["min", 60]]) if (s >= 2 * size) return `${number(Math.round(s / size))} ${unit}`;
+  for (const [unit, size] of [["d", 86400], ["h", 3600], ["min", 60]])
+    if (s >= 2 * size) return `${number(Math.round(s / size))} ${unit}`;
   return `${Math.max(0, Math.round(s))} s`;
 }
 const time = text => text ? text.replace("T", " ").replace(/(\.\d+)?Z$/, "") : "–";
@@ -146,18 +147,22 @@ function draw() {
       element("div", {class: "scroll", role: "region", tabindex: "0", "aria-label": "Table of " + chart.title},
         element("table", {}, element("thead", {}, element("tr", {}, ...chart.head.map(h => element("th", {scope: "col"}, h)))),
           element("tbody")))));
+  const figures = new Map();
   const fill = (node, chart) => {
+    figures.set(key(chart), node);
     say(node.querySelector("h3, h4"), chart.title);
-    say(node.querySelector("figcaption p"), chart.rows.length ? chart.note : chart.note + " Nothing to show yet.");
-    const place = node.querySelector(".chart");
-    place.hidden = !chart.rows.length;
+    const note = node.querySelector("figcaption p");
+    say(note, chart.rows.length ? chart.note : chart.note + " Nothing to show yet.");
+    note.hidden = !note.textContent;
+    node.querySelector(".chart").hidden = !chart.rows.length;
     node.querySelector("details").hidden = !chart.rows.length;
-    if (chart.rows.length) plot(place, chart);
     node.querySelector("tbody").replaceChildren(...chart.rows.map(row => element("tr", {}, ...row.map(x => element("td", {}, cell(x))))));
   };
   keyed($("charts"), charts.filter(c => !c.small), key, make, fill);
   const small = charts.filter(c => c.small);
   keyed($("multiples"), small, key, make, fill);
+  // When all have their place: a chart takes the width that it finds.
+  for (const chart of charts) if (chart.rows.length) plot(figures.get(key(chart)).querySelector(".chart"), chart);
   $("calibration-none").hidden = small.length > 0;
   $("calibration-note").hidden = !small.length;
 }
@@ -199,7 +204,7 @@ setInterval(() => { if (performance.now() - heard > QUIET_MS) lost(); }, 1000);
 
 function chosen() {
   const found = /^#session=(.*)$/.exec(location.hash);
-  asked.session = found ? decodeURIComponent(found[1]) : null;
+  try { asked.session = found ? decodeURIComponent(found[1]) : null; } catch { asked.session = null; }
 }
 addEventListener("hashchange", () => {
   if (!location.hash.startsWith("#session=")) return;
