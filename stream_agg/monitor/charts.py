@@ -52,7 +52,9 @@ def _regret(points: Sequence[Point]) -> Chart:
 
 
 def _payoff(points: Sequence[Point]) -> Chart:
-    rows = [(p.time, p.states, *(_per(p, x) for x in (p.payoff, p.single, p.contextual))) for p in points if p.states]
+    rows: list[tuple[Any, ...]] = [
+        (p.time, p.states, *(_per(p, x) for x in (p.payoff, p.single, p.contextual))) for p in points if p.states
+    ]
     settled = [row for row in rows if row[1] >= rows[-1][1] * _NOISE]
     return {
         "id": "payoff",

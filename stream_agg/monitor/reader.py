@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import AsyncIterator, Callable, Iterable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 
 import orjson
 from aiokafka import AIOKafkaConsumer, ConsumerRecord, TopicPartition
@@ -37,12 +37,7 @@ class Reader:
     def __init__(self, settings: Settings, clock: Callable[[], float] = time.time) -> None:
         self.settings, self.view, self.clock = settings, View(), clock
         self.ready, self.measured = asyncio.Event(), asyncio.Event()
-        self._consumer = AIOKafkaConsumer(
-            bootstrap_servers=settings.broker_list,
-            enable_auto_commit=False,
-            auto_offset_reset="earliest",
-            fetch_max_wait_ms=100,  # a broker waits as long before it says that there is nothing
-        )
+        self._ending = asyncio.Event()
         self._admin: AIOKafkaAdminClient | None = None
         self._inputs: list[TopicPartition] = []
         self._kinds: dict[str, Kind] = {
@@ -61,6 +56,12 @@ class Reader:
         self._inputs = [
             TopicPartition(t, p) for t in (to.topic_forecasts, to.topic_states) for p in range(partitions[t])
         ]
+        self._consumer = AIOKafkaConsumer(
+            bootstrap_servers=to.broker_list,
+            enable_auto_commit=False,
+            auto_offset_reset="earliest",
+            fetch_max_wait_ms=100,  # a broker waits as long before it says that there is nothing
+        )
         try:
             await self._consumer.start()
             at = [TopicPartition(topic, p) for topic in outputs for p in range(partitions[topic])]
@@ -75,18 +76,23 @@ class Reader:
 
     async def stop(self) -> None:
         """Let go of the connections."""
-        await self._consumer.stop()
+        # In a task: where the broker is away, aiokafka lets the cancellation of its own fetch out of this.
+        await asyncio.gather(asyncio.ensure_future(self._consumer.stop()), return_exceptions=True)
         if self._admin is not None:
             await self._admin.close()
 
     async def run(self) -> None:
-        """Read and measure until cancelled."""
+        """Read and measure until `end`."""
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._read())
             tasks.create_task(self._measure())
 
+    def end(self) -> None:
+        """Let `run` end, after what it is at: clients that are cancelled leave connections behind."""
+        self._ending.set()
+
     async def _read(self) -> None:
-        while True:
+        while not self._ending.is_set():
             try:
                 got = await self._consumer.getmany(timeout_ms=300)
             except (KafkaError, OSError) as e:
@@ -123,7 +129,7 @@ class Reader:
                     self.view.take(kind, key, value, time_s)
 
     async def _measure(self) -> None:
-        while True:
+        while not self._ending.is_set():
             try:
                 async with asyncio.timeout(ANSWER_S):
                     await self._look()
@@ -132,7 +138,8 @@ class Reader:
                 await self._drop_admin()
             self.view.version += 1
             self.measured.set()
-            await asyncio.sleep(MEASURE_S)
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._ending.wait(), MEASURE_S)
 
     async def _look(self) -> None:
         if self._admin is None:
@@ -167,6 +174,8 @@ async def watching(settings: Settings) -> AsyncIterator[Reader]:
         yield reader
     finally:
         ready.cancel()
+        reader.end()
+        await asyncio.wait({running, ready}, timeout=2 * ANSWER_S)
         running.cancel()
         (ended, _) = await asyncio.gather(running, ready, return_exceptions=True)
         await reader.stop()
