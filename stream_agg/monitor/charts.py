@@ -23,7 +23,7 @@ _POINTS_OF_A_TABLE = 50  # the latest: a table is read, not looked at
 
 def charts(session: Watched) -> list[Chart]:
     """Regret and payoff over event time, then calibration by expert."""
-    points = session.points
+    points = list({point.time: point for point in session.points}.values())  # the last of each time
     while len(points) > POINTS:
         points = thinned(points)
     experts = [_expert(i, name, rows) for i, (name, rows) in enumerate(calibration(session).items())]

@@ -122,7 +122,7 @@ function detail(d) {
   $("detail").hidden = false;
   say($("detail-title"), "Session " + d.session);
   facts($("facts"), [
-    ["Latest action", d.action ?? "–", d.event === null ? "" : `for ${d.event}, ${time(d.time)}`],
+    ["Latest action", d.action ?? "–", d.event === null ? "" : `drawn with ${number(Math.round(d.probability * 100))} % for ${d.event}, ${time(d.time)}`],
     ["Decided by", d.policy ?? "–", d.rule_version === null ? "no rule yet" : `rule ${number(d.rule_version)} of round ${number(d.rule_round)}`],
     ["Gap of the rule", number(d.gap), "a round, at most"],
     ["Robust value", number(d.value), "a round"],
@@ -217,6 +217,12 @@ addEventListener("hashchange", () => {
 $("find").addEventListener("input", () => { asked.find = $("find").value; asked.page = 0; listen(); });
 $("before").addEventListener("click", () => { asked.page -= 1; listen(); });
 $("after").addEventListener("click", () => { asked.page += 1; listen(); });
-matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => { if (pending) draw(); });
+function redraw() {
+  if (!pending) return;
+  clearTimeout(timer);
+  timer = setTimeout(draw, 200);
+}
+matchMedia("(prefers-color-scheme: dark)").addEventListener("change", redraw);
+addEventListener("resize", redraw); // plotly widens a chart by itself, but leaves its legend where it was
 chosen();
 listen();
