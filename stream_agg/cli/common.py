@@ -47,11 +47,18 @@ async def stopping(until_stdin_closes: bool = False) -> asyncio.Event:
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, stop.set)
     if until_stdin_closes:
-        reader = asyncio.StreamReader()
-        await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin)
-        waiting = asyncio.create_task(reader.read())
-        waiting.add_done_callback(lambda task: stop.set())
+        await loop.connect_read_pipe(lambda: _Parent(stop), sys.stdin)
     return stop
+
+
+class _Parent(asyncio.Protocol):
+    """A pipe whose other end a parent holds until it is gone."""
+
+    def __init__(self, gone: asyncio.Event) -> None:
+        self.gone = gone
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self.gone.set()
 
 
 def settings_of(**flags: Any) -> Settings:

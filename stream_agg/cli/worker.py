@@ -12,7 +12,7 @@ import orjson
 
 from stream_agg.cli.common import settings_of, stopping, warm_up
 from stream_agg.cli.local import monitor_page, servers
-from stream_agg.worker.broker import create_topics
+from stream_agg.worker import broker
 from stream_agg.worker.run import run
 from stream_agg.worker.settings import Settings
 
@@ -63,7 +63,7 @@ def worker(
         warm_up()
         if settings.monitor:
             if settings.create_topics:  # before the page looks for them
-                asyncio.run(create_topics(settings))
+                asyncio.run(broker.create_topics(settings))
             stack.enter_context(monitor_page(settings))
         asyncio.run(_until_stopped(settings, until_stdin_closes))
 
