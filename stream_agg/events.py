@@ -311,12 +311,16 @@ class RealizedPart:
 @dataclass(frozen=True, slots=True)
 class ExpertCalibration:
     """`error`: mean |observed frequency - level| over the expert's `n` known rounds; `worst_level` adds most to it, and
-    `interval` is Wilson's 95 % interval of the frequency there."""
+    `interval` is Wilson's 95 % interval of the frequency there.
+
+    `levels`: level (as text) -> known rounds with state 0 and 1, of the levels that have any.
+    """
 
     error: float
     worst_level: float
-    n: int = 0
-    interval: tuple[float, float] = (0.0, 1.0)
+    n: int
+    interval: tuple[float, float]
+    levels: Mapping[str, tuple[int, int]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -348,6 +352,9 @@ class Regret:
     realized: RealizedPart
     calibration: Mapping[str, ExpertCalibration]
     open: int
+    """Decisions that wait for their state."""
+    oldest_open: str | None
+    """Time of the earliest of them; None where none waits."""
     counts: Mapping[str, int]
     drift: DriftPart | None
     """None before the first look."""

@@ -228,8 +228,8 @@ def test_records_have_the_fields_of_the_contract() -> None:
     assert record["rule"] == {"version": 9, "round": 400, "gap": 0.0031}
     robust = RobustPart(412, 1.642, 1.61, 13.2, 95.0, 0.0, 0.0, True, None, 0.0)
     realized = RealizedPart(118, 190.0, 189.0, 182.0, 201.0, 11.0, None)
-    calibration = ExpertCalibration(0.03, 0.7, 118, (0.6, 0.85))
-    regret = Regret("s", "t", 412, "solve", robust, realized, {"a": calibration}, 294, {"duplicate": 0}, None)
+    calibration = ExpertCalibration(0.03, 0.7, 118, (0.6, 0.85), {"0.7": (31, 87)})
+    regret = Regret("s", "t", 412, "solve", robust, realized, {"a": calibration}, 294, "t", {"duplicate": 0}, None)
     record = regret.to_record()
     promised = {"session", "time", "round", "reason", "robust", "realized", "calibration", "open", "counts", "drift"}
     assert promised <= set(record)
@@ -237,4 +237,7 @@ def test_records_have_the_fields_of_the_contract() -> None:
     assert {"states", "payoff", "optimal_in_hindsight", "contextual", "contextual_regret", "bound"} <= set(
         record["realized"]
     )
-    assert record["calibration"] == {"a": {"error": 0.03, "worst_level": 0.7, "n": 118, "interval": (0.6, 0.85)}}
+    calibration = record["calibration"]["a"]
+    assert calibration.pop("levels") == {"0.7": (31, 87)}
+    assert calibration == {"error": 0.03, "worst_level": 0.7, "n": 118, "interval": (0.6, 0.85)}
+    assert (record["open"], record["oldest_open"]) == (294, "t")

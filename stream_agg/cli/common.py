@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
+import signal
+import sys
 import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -36,6 +39,26 @@ def warm_up() -> None:
         warm.warm_up()
     finally:
         late.cancel()
+
+
+async def stopping(until_stdin_closes: bool = False) -> asyncio.Event:
+    """An event that is set when the command is asked to stop: by a signal, or by the end of a parent's pipe."""
+    stop, loop = asyncio.Event(), asyncio.get_running_loop()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, stop.set)
+    if until_stdin_closes:
+        await loop.connect_read_pipe(lambda: _Parent(stop), sys.stdin)
+    return stop
+
+
+class _Parent(asyncio.Protocol):
+    """A pipe whose other end a parent holds until it is gone."""
+
+    def __init__(self, gone: asyncio.Event) -> None:
+        self.gone = gone
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self.gone.set()
 
 
 def settings_of(**flags: Any) -> Settings:

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import os
-import signal
 import tempfile
 import webbrowser
 from pathlib import Path
 
 import click
 
-from stream_agg.cli.common import regret_table, warm_up
+from stream_agg.cli.common import regret_table, stopping, warm_up
 from stream_agg.cli.local import deployment
+from stream_agg.monitor.reader import watching
 from stream_agg.replay import demo as feed
 from stream_agg.replay.demo import Seen
 from stream_agg.worker.settings import Settings
@@ -27,9 +27,10 @@ Examples:
 
 @click.command(epilog=EXAMPLES)
 @click.option("--for", "seconds", type=click.FloatRange(min=1), help="Stop after so many seconds; default: at Ctrl-C.")
-@click.option("--no-browser", is_flag=True, help="Do not open the report at the end.")
+@click.option("--no-browser", is_flag=True, help="Open neither the monitor page nor the report.")
 def demo(seconds: float | None, no_browser: bool) -> None:
-    """Watch robust decisions on a generated feed: broker, Redis, worker and feed are started, and stopped at the end.
+    """Watch robust decisions on a generated feed: broker, Redis, worker, feed and monitor page are started, and stopped
+    at the end.
 
     The feed is the paper's world of conditionally independent, calibrated forecasters, with priors that drift and
     states that come late. Ctrl-C stops it; then comes the regret table.
@@ -38,9 +39,9 @@ def demo(seconds: float | None, no_browser: bool) -> None:
     folder = Path(tempfile.mkdtemp(prefix="stream-agg-demo-"))
     warm_up()
     click.echo("starting a broker, a Redis and a worker on this machine ...")
-    with (folder / "worker.log").open("wb") as log, deployment(Settings(), log.fileno()) as settings:
+    with (folder / "worker.log").open("wb") as log, deployment(Settings(monitor_port=0), log.fileno()) as settings:
         click.echo(f"brokers {settings.brokers}   redis {settings.redis_url}   worker log {log.name}")
-        asyncio.run(_run(settings, seen, seconds, live))
+        asyncio.run(_run(settings, seen, seconds, live, not no_browser))
     live.end()
     click.echo(
         f"first action after {seen.first_action_s or 0:.1f} s; {sum(seen.actions.values()):,} actions, ", nl=False
@@ -54,13 +55,17 @@ def demo(seconds: float | None, no_browser: bool) -> None:
         _open_report(seen, folder)
 
 
-async def _run(settings: Settings, seen: Seen, seconds: float | None, live: _Live) -> None:
-    stop, loop = asyncio.Event(), asyncio.get_running_loop()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        loop.add_signal_handler(number, stop.set)
+async def _run(settings: Settings, seen: Seen, seconds: float | None, live: _Live, browser: bool) -> None:
+    from stream_agg.monitor.server import serving  # plotly is slow to import
+
+    stop = await stopping()
     if seconds is not None:
-        loop.call_later(seconds, stop.set)
-    await feed.run(settings, seen, stop, live.tell)
+        asyncio.get_running_loop().call_later(seconds, stop.set)
+    async with watching(settings) as reader, serving(settings, reader.view) as address:
+        click.echo(f"monitor page: {address}")
+        if browser:
+            webbrowser.open(address)
+        await feed.run(settings, seen, stop, live.tell)
 
 
 class _Live:

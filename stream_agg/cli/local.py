@@ -40,6 +40,39 @@ def servers(settings: Settings) -> Iterator[Settings]:
         )
 
 
+def _child(
+    settings: Settings, *command: str, stdout: int | None = None, stderr: int | None = None
+) -> subprocess.Popen[bytes]:
+    """A command of ours with these settings, that ends with this process."""
+    env = {**os.environ, **{PREFIX + f.name.upper(): str(getattr(settings, f.name)) for f in fields(Settings)}}
+    # This very package and its compiled code, though another one may lie where the command was given.
+    env["PYTHONPATH"] = os.pathsep.join(filter(None, (PACKAGES, os.environ.get("PYTHONPATH"))))
+    return subprocess.Popen(
+        [sys.executable, "-P", "-m", "stream_agg", *command, "--until-stdin-closes"],
+        stdin=subprocess.PIPE,  # its other end closes when we die, however we die
+        stdout=stdout,
+        stderr=stderr,
+        env=env,
+    )
+
+
+@contextmanager
+def monitor_page(settings: Settings) -> Iterator[None]:
+    """The monitor page, from a process of its own: it says so when the worker stands still, and never slows it."""
+    process = _child(settings, "monitor", "--web", stdout=sys.stderr.fileno())
+    try:
+        yield
+    finally:
+        process.terminate()
+        try:
+            process.wait(STOP_S)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+        if process.stdin:
+            process.stdin.close()
+
+
 class WorkerProcess:
     """`stream-agg worker` as a child that ends with its parent, and is started again whenever it dies by itself."""
 
@@ -76,15 +109,7 @@ class WorkerProcess:
 
     def _spawn(self) -> subprocess.Popen[bytes]:
         self.starts += 1
-        env = {**os.environ, **{PREFIX + f.name.upper(): str(getattr(self.settings, f.name)) for f in fields(Settings)}}
-        # This very package and its compiled code, though another one may lie where the command was given.
-        env["PYTHONPATH"] = os.pathsep.join(filter(None, (PACKAGES, os.environ.get("PYTHONPATH"))))
-        return subprocess.Popen(
-            [sys.executable, "-P", "-m", "stream_agg", "worker", "--until-stdin-closes"],
-            stdin=subprocess.PIPE,  # its other end closes when we die, however we die
-            stderr=self._log,
-            env=env,
-        )
+        return _child(self.settings, "worker", stderr=self._log)
 
     def _watch(self) -> None:
         while not self._stopping.is_set():

@@ -3,23 +3,22 @@
 from __future__ import annotations
 
 import asyncio
-import signal
-import sys
 from contextlib import ExitStack
 
 import click
 import orjson
 
-from stream_agg.cli.common import settings_of, warm_up
-from stream_agg.cli.local import servers
+from stream_agg.cli.common import settings_of, stopping, warm_up
+from stream_agg.cli.local import monitor_page, servers
 from stream_agg.watch import logs
+from stream_agg.worker import broker
 from stream_agg.worker.run import run
 from stream_agg.worker.settings import Settings
 
 EXAMPLES = """
 \b
 Examples:
-  stream-agg worker --embedded
+  stream-agg worker --embedded --monitor
   STREAM_AGG_BROKERS=kafka:9092 STREAM_AGG_REDIS_URL=redis://redis:6379/0 stream-agg worker
 """
 
@@ -30,6 +29,7 @@ Examples:
 @click.option("--app", help="Name of the deployment: consumer group and key prefix (STREAM_AGG_APP).")
 @click.option("--create-topics", is_flag=True, default=None, help="Create missing topics: for development.")
 @click.option("--rebuild", is_flag=True, default=None, help="Start from the earliest records although Redis is empty.")
+@click.option("--monitor", is_flag=True, default=None, help="Serve the monitor page too (STREAM_AGG_MONITOR).")
 @click.option("--embedded", is_flag=True, help="Bring a broker and a Redis along, in memory: for trying out.")
 @click.option("--print-config", is_flag=True, help="Show every setting, secrets masked, and stop.")
 @click.option("--until-stdin-closes", is_flag=True, hidden=True, help="Stop when the parent is gone.")
@@ -39,12 +39,15 @@ def worker(
     app: str | None,
     create_topics: bool | None,
     rebuild: bool | None,
+    monitor: bool | None,
     embedded: bool,
     print_config: bool,
     until_stdin_closes: bool,
 ) -> None:
     """Decide on forecasts and learn from states, from Kafka to Kafka, with the state in Redis."""
-    settings = settings_of(brokers=brokers, redis_url=redis_url, app=app, create_topics=create_topics, rebuild=rebuild)
+    settings = settings_of(
+        brokers=brokers, redis_url=redis_url, app=app, create_topics=create_topics, rebuild=rebuild, monitor=monitor
+    )
     if print_config:
         click.echo(orjson.dumps(settings.masked(), option=orjson.OPT_INDENT_2))
         return
@@ -54,16 +57,12 @@ def worker(
             settings = stack.enter_context(servers(settings))
             click.echo(f"brokers {settings.brokers}  redis {settings.redis_url}", err=True)
         warm_up()
+        if settings.monitor:
+            if settings.create_topics:  # before the page looks for them
+                asyncio.run(broker.create_topics(settings))
+            stack.enter_context(monitor_page(settings))
         asyncio.run(_until_stopped(settings, until_stdin_closes))
 
 
 async def _until_stopped(settings: Settings, until_stdin_closes: bool) -> None:
-    stop, loop = asyncio.Event(), asyncio.get_running_loop()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        loop.add_signal_handler(number, stop.set)
-    if until_stdin_closes:
-        reader = asyncio.StreamReader()
-        await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin)
-        waiting = asyncio.create_task(reader.read())
-        waiting.add_done_callback(lambda task: stop.set())
-    await run(settings, stop)
+    await run(settings, await stopping(until_stdin_closes))

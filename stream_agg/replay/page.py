@@ -1,13 +1,17 @@
-"""The fixed text of the report page: its frame, style and script. No numbers here."""
+"""The fixed text of the report page: its frame, style and script; tones and drawing serve every page. No numbers."""
 
 from __future__ import annotations
 
-STYLE = """
+TONES = """
 :root { color-scheme: light dark; --paper: #fff; --ink: #1c2430; --grid: #dfe3e8; --quiet: #6b7480;
   --one: #0b5cad; --two: #b3500b; --three: #17795a; }
 @media (prefers-color-scheme: dark) { :root { --paper: #14181e; --ink: #e4e8ee; --grid: #333b46; --quiet: #98a2af;
   --one: #6cb2ff; --two: #ffa45c; --three: #5fd0a5; } }
-body { background: var(--paper); color: var(--ink); font: 16px/1.5 system-ui, sans-serif; margin: 0 auto;
+"""
+
+STYLE = (
+    TONES
+    + """body { background: var(--paper); color: var(--ink); font: 16px/1.5 system-ui, sans-serif; margin: 0 auto;
   max-width: 70rem; padding: 1rem; }
 h1 { line-height: 1.2; } h2 { margin: 2rem 0 0; } h3 { margin: 0; font-size: 1rem; }
 h1, h3, dd, pre { overflow-wrap: anywhere; }
@@ -24,16 +28,13 @@ button[aria-pressed=true] { background: var(--ink); color: var(--paper); }
 table { border-collapse: collapse; font-variant-numeric: tabular-nums; }
 th, td { text-align: right; padding: .15rem .7rem; border-bottom: 1px solid var(--grid); }
 """
+)
 
-SCRIPT = """
-const charts = JSON.parse(document.getElementById("charts").textContent);
+DRAW = """
 const tone = name => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
 const paint = v => typeof v === "string" ? (v.startsWith("--") ? tone(v) : v) : Array.isArray(v) ? v.map(paint)
   : v && typeof v === "object" ? Object.fromEntries(Object.entries(v).map(([k, x]) => [k, paint(x)])) : v;
-const buttons = [...document.querySelectorAll("button[data-view]")];
-function draw(i) {
-  const place = document.getElementById("chart-" + i), chart = charts[i], view = chart.views[chart.view || 0] || {};
-  if (!place) return;
+function plot(place, chart, view = {}) {
   const axis = name => ({automargin: true, zeroline: false, gridcolor: "--grid", linecolor: "--grid",
     ...chart.layout[name], ...(view.layout || {})[name]});
   const layout = {...chart.layout, xaxis: axis("xaxis"), yaxis: axis("yaxis"), margin: {l: 8, r: 12, t: 8, b: 8},
@@ -41,7 +42,20 @@ function draw(i) {
     legend: {orientation: "h", y: 1.02, yanchor: "bottom", x: 0}, hovermode: "closest", dragmode: false,
     hoverlabel: {bgcolor: "--paper", font: {color: "--ink"}}};
   const data = chart.data.filter((_, k) => !(view.hide || []).includes(k));
-  Plotly.react(place, paint(data), paint(layout), {responsive: true, displayModeBar: false});
+  return Plotly.react(place, paint(data), paint(layout), {responsive: true, displayModeBar: false});
+}
+"""
+"""How a chart is drawn, in the tones of the page's light or dark: for every page of this package."""
+
+SCRIPT = (
+    DRAW
+    + """
+const charts = JSON.parse(document.getElementById("charts").textContent);
+const buttons = [...document.querySelectorAll("button[data-view]")];
+function draw(i) {
+  const place = document.getElementById("chart-" + i), chart = charts[i];
+  if (!place) return;
+  plot(place, chart, chart.views[chart.view || 0]);
   buttons.filter(b => b.dataset.chart == i)
     .forEach(b => b.setAttribute("aria-pressed", b.dataset.view == (chart.view || 0)));
 }
@@ -51,6 +65,7 @@ buttons.forEach(b => b.addEventListener("click", () => {
 matchMedia("(prefers-color-scheme: dark)").addEventListener("change", all);
 all();
 """
+)
 
 PAGE = """<!doctype html>
 <html lang="en">

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from html import escape
 from typing import Any
 
+from stream_agg.learn.calibration import wilson
 from stream_agg.replay.page import PAGE, SCRIPT, STYLE
 
 Calibration = Mapping[str, Sequence[tuple[float, int, int]]]
@@ -208,13 +209,10 @@ def _value(regrets: Sequence[Mapping[str, Any]]) -> _Chart:
 
 
 def _calibration(expert: str, levels: Sequence[tuple[float, int, int]]) -> _Chart:
-    from scipy.stats import binomtest  # slow to import
-
     rows: list[Point] = []
     for level, n0, n1 in levels:
         if n0 + n1:
-            interval = binomtest(n1, n0 + n1).proportion_ci(method="wilson")
-            rows.append((level, n0, n1, n1 / (n0 + n1), float(interval.low), float(interval.high)))
+            rows.append((level, n0, n1, n1 / (n0 + n1), *wilson(n0, n1)))
     most = max((n0 + n1 for _, n0, n1 in levels), default=1) or 1
     frequencies = {
         "x": [row[0] for row in rows],

@@ -46,6 +46,7 @@ def regret(session: Stored, reason: Literal["solve", "states", "close"], robust:
         realized=_realized(session),
         calibration=scores.calibration(spec, session.tallies),
         open=session.open,
+        oldest_open=_oldest_open(session),
         counts=dict(known.counts),
         drift=session.drift.latest,
     )
@@ -55,6 +56,12 @@ def now(session: Stored) -> str:
     """The latest event time the session has seen."""
     known = session.counters
     return format_time(max((t for t in (known.forecast_us, known.state_us) if t is not None), default=0))
+
+
+def _oldest_open(session: Stored) -> str | None:
+    # Looks at every decision that is remembered; reports become rare as decisions become many.
+    times = [d.time_us for d in session.events.values() if d.state is None]
+    return format_time(min(times)) if times else None
 
 
 def _realized(session: Stored) -> RealizedPart:

@@ -137,6 +137,12 @@ def calibration(spec: SessionSpec, tallies: Mapping[Profile, Tally]) -> dict[str
             rounds = counts.sum(axis=1)
             off = np.abs(counts[:, 1] - levels * rounds)
             worst = int(np.argmax(np.where(rounds, off, -1.0)))  # a level without a round errs by nothing
-            interval = wilson(*counts[worst].tolist())
-            result[name] = ExpertCalibration(float(off.sum() / total), float(levels[worst]), int(total), interval)
+            rows = zip(levels.tolist(), counts, strict=True)
+            result[name] = ExpertCalibration(
+                error=float(off.sum() / total),
+                worst_level=float(levels[worst]),
+                n=int(total),
+                interval=wilson(*counts[worst].tolist()),
+                levels={repr(z): (int(n0), int(n1)) for z, (n0, n1) in rows if n0 + n1},
+            )
     return result

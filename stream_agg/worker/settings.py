@@ -86,6 +86,14 @@ class Settings:
     a deployment is wrong, not a record. 0: never."""
     rebuild: bool = False
     """Start from the earliest retained records where Redis is empty although the group has committed offsets."""
+    monitor: bool = False
+    """Serve the monitor page beside the worker. Off: one page is enough for all workers of a deployment."""
+    monitor_bind: str = "127.0.0.1"
+    """Where the page listens: this machine alone. Any other address needs a token."""
+    monitor_port: int = 8470
+    """Port of the page, 0 for any free one; no other server is known for this one."""
+    monitor_token: str = ""
+    """What a visitor must bring: /?token=... once, or a bearer token. A secret: masked wherever it is shown."""
 
     @classmethod
     def from_env(cls, env: Mapping[str, str], **flags: Any) -> Settings:
@@ -132,6 +140,8 @@ class Settings:
             faults.append(f"{PREFIX}DEAD_LETTER_RUN: must not be negative")
         if not 0 <= self.dead_letter_ratio < 1:
             faults.append(f"{PREFIX}DEAD_LETTER_RATIO: expected a share from 0 to below 1")
+        if not 0 <= self.monitor_port < 65536:
+            faults.append(f"{PREFIX}MONITOR_PORT: expected 0 to 65535")
         try:
             parse_duration(self.close_grace)
         except ValueError as e:
@@ -167,6 +177,8 @@ class Settings:
         url = urlsplit(self.redis_url)
         if url.password:
             shown["redis_url"] = self.redis_url.replace(f":{url.password}@", ":***@")
+        if self.monitor_token:
+            shown["monitor_token"] = "***"  # noqa: S105 # none
         return shown
 
 

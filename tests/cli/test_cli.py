@@ -144,6 +144,7 @@ def test_solve_says_what_of_the_value_is_no_payoff(
         (["solve", "spec.json", "rain.csv"], "no column one, two, count"),
         (["worker", "--brokers", "nonsense"], "STREAM_AGG_BROKERS: 'nonsense' is not host:port"),
         (["worker", "--redis-url", "http://x"], "STREAM_AGG_REDIS_URL"),
+        (["monitor", "--web", "--bind", "0.0.0.0"], "would be open to a network: set STREAM_AGG_MONITOR_TOKEN"),  # noqa: S104
     ],
 )
 def test_a_mistake_is_one_line_and_exit_code_2(
@@ -164,7 +165,9 @@ def test_a_mistake_is_one_line_and_exit_code_2(
         assert "seed: expected a whole number" in line
 
 
-@pytest.mark.parametrize("command", [["worker"], ["replay", "FILE", *BARE, "--through-kafka"]])
+@pytest.mark.parametrize(
+    "command", [["worker"], ["monitor"], ["monitor", "--web"], ["replay", "FILE", *BARE, "--through-kafka"]]
+)
 def test_no_broker_is_one_line_and_exit_code_1(command: list[str], made_up: Path) -> None:
     args = [str(made_up) if word == "FILE" else word for word in command]
     ended = stream_agg(*args, "--brokers", f"127.0.0.1:{closed_port()}")
@@ -196,13 +199,15 @@ def test_missing_topics_are_named(local: Any) -> None:
     assert "--create-topics" in ended.stderr
 
 
-def test_print_config_masks_the_password(capsys: pytest.CaptureFixture[str]) -> None:
+def test_print_config_masks_secrets(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("STREAM_AGG_MONITOR_TOKEN", "hush")
     assert run(["worker", "--redis-url", "redis://user:hush@127.0.0.1:6379/0", "--print-config"]) == 0
     shown = orjson.loads(capsys.readouterr().out)
     assert shown["redis_url"] == "redis://user:***@127.0.0.1:6379/0"
+    assert shown["monitor_token"] == "***"  # noqa: S105
 
 
-@pytest.mark.parametrize("command", ["demo", "worker", "replay", "solve"])
+@pytest.mark.parametrize("command", ["demo", "worker", "replay", "monitor", "solve"])
 def test_help_shows_an_example(command: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert run([command, "--help"]) == 0
     assert f"stream-agg {command}" in capsys.readouterr().out
@@ -215,6 +220,7 @@ def test_the_demo_ends_with_a_regret_table() -> None:
     assert "robust regret" in ended.stdout
     for session in ("lima-fog", "oslo-frost", "paris-rain"):
         assert session in ended.stdout
+    assert "monitor page: http://127.0.0.1:" in ended.stdout
     first = float(ended.stdout.split("first action after ")[1].split()[0])
     assert 0 < first < 15, ended.stdout
     assert time.monotonic() - started < 60
