@@ -26,8 +26,11 @@ POLICIES: Mapping[str, Mapping[str, Any]] = {
     "robust, epsilon auto": {"policy": "robust", "epsilon": "auto"},
     "robust, epsilon measured": {"policy": "robust", "epsilon": "measured"},
     "hedge": {"policy": "hedge", "epsilon": 0.0},
+    "logistic pool alone": {"policy": "hybrid", "pool": ("logistic",), "epsilon": 0.0},
+    "recalibrated rule alone": {"policy": "hybrid", "pool": ("recalibrated",), "epsilon": 0.0},
 }
-"""All that learn from states or from nothing: what is compared, and how their specs differ."""
+"""What is compared, and how the specs differ: first the one that is judged, then the members of its pool that are not
+among the baselines."""
 
 MEAN, BEST = "mean forecast", "best expert"
 
