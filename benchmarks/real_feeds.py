@@ -204,13 +204,13 @@ def main() -> int:
     parser.add_argument("--seeds", type=int, default=3, help="generated worlds of each kind")
     parser.add_argument("--markdown", type=Path, metavar="FILE", help="write the page of the docs, too")
     args = parser.parse_args()
-    rows, seeds, rounds = (200, 1, 200) if args.smoke else (args.rows, args.seeds, 2000)
+    rows, seeds, rounds = (60, 1, 60) if args.smoke else (args.rows, args.seeds, 2000)
     found: dict[str, Any] = {
         "levels": args.levels,
         "files": cells((real(path, rows) for path in folder(args.folder)), args.levels),
         "worlds": cells((feed for seed in range(seeds) for feed in worlds(rounds, seed)), args.levels),
     }
-    # Two hundred events say nothing of a thousandth.
+    # Sixty events say nothing of a thousandth.
     found["claims"] = {} if args.smoke else claims({kind: found[kind] for kind in ("files", "worlds")})
     if args.markdown:
         args.markdown.write_text(markdown(found), encoding="utf-8")

@@ -82,7 +82,7 @@ def compare(
     """Every spec, the baselines and hindsight on one feed; `ConfigError` where no event has an outcome."""
     rows, played = play(feed, specs, progress)
     if not rows:
-        raise ConfigError("nothing to compare: no event with an outcome could be decided")
+        raise ConfigError("nothing to compare: no event with an outcome could be decided; leave --compare out")
     told: dict[str, tuple[Floats, Kind]] = {name: (payoffs, "policy") for name, payoffs in played.items()}
     others = _others(next(iter(specs.values())), rows)
     return summary(np.array([row.time_us for row in rows]), {**told, **others})
