@@ -113,3 +113,50 @@ def same_figures(some: list[dict[str, Any]], others: list[dict[str, Any]]) -> No
     for a, b in zip(some, others, strict=True):
         assert a["known"] == b["known"]
         assert abs(a["regret"] - b["regret"]) + abs(a["bound"] - b["bound"]) < 1e-9
+
+
+def test_real_feeds(made_up: Path, tmp_path: Path) -> None:
+    page = tmp_path / "real-feeds.md"
+    found = json.loads(run("real_feeds.py", str(made_up.parent), "--smoke", "--json", "--markdown", str(page)))
+    assert [(cell["feed"], cell["payoffs"]) for cell in found["files"]] == [
+        ("rain", name) for name in ("matching", "costly miss", "safe third")
+    ]
+    assert len(found["worlds"]) == 8 * 3
+    for cell in found["files"] + found["worlds"]:
+        lines = {line["name"]: line for line in cell["comparison"]["lines"]}
+        judged = lines[cell["judged"]]
+        assert judged["kind"] == "policy"
+        assert cell["over_mean"] == pytest.approx(judged["payoff"]["mean"] - lines["mean forecast"]["payoff"]["mean"])
+        assert cell["over_best"] == pytest.approx(judged["payoff"]["mean"] - lines["best expert"]["payoff"]["mean"])
+        assert cell["not_worse"] == (cell["over_mean"] >= -max(0.003, cell["error"]))
+        alone = [line["payoff"]["mean"] for name, line in lines.items() if name.startswith("expert:")]
+        assert lines["best expert"]["payoff"]["mean"] == pytest.approx(max(alone))
+    same_shape(page.read_text(encoding="utf-8"))
+
+
+def test_the_page_of_real_feeds_has_the_shape_that_the_script_gives() -> None:
+    same_shape((SCRIPTS.parent / "docs" / "real-feeds.md").read_text(encoding="utf-8"))
+
+
+def same_shape(page: str) -> None:
+    """A table a feed and two of judgements, every row as wide as its head; the claims at the end."""
+    assert page.startswith("# Real feeds\n")
+    *tables, claims = page.split("\n## ")[1:]
+    assert len(tables) >= 3
+    for table in tables:
+        title, *lines = table.strip().splitlines()
+        head, rule, *rows = [line.strip("| ").split(" | ") for line in lines if line]
+        assert set(rule) == {"---"}
+        assert rows
+        assert {len(row) for row in rows} == {len(head)}
+        if "events" in title:
+            assert {"robust", "hedge", "mean forecast", "median forecast", "best expert"} <= {row[0] for row in rows}
+    assert [table.split(" of ")[0] for table in tables[-2:]] == ["The judgement"] * 2
+    assert claims.startswith("The claims")
+
+
+def test_coarsening(made_up: Path) -> None:
+    found = json.loads(run("coarsening.py", str(made_up.parent), "--smoke", "--json"))
+    assert {row["levels"] for row in found["rows"]} >= {"11", "2", "3", "6", "21", "6 quantiles"}
+    assert all(row["more"] == row["error"] == 0 for row in found["rows"] if row["levels"] == "11")
+    assert {row["policy"] for row in found["rows"]} >= {"robust", "hedge"}

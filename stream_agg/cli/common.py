@@ -18,6 +18,7 @@ import click
 import orjson
 
 from stream_agg.errors import ConfigError
+from stream_agg.replay.compare import Comparison
 from stream_agg.session import warm
 from stream_agg.spec import SessionSpec
 from stream_agg.worker.settings import Settings
@@ -165,6 +166,21 @@ def regret_table(reports: Sequence[Mapping[str, Any]]) -> str:
             )
         )
     return columns(rows)
+
+
+def comparison_table(comparison: Comparison) -> str:
+    """Every way to decide as a line, and how the intervals came about."""
+    rows = [("decided by", "payoff", "95 % interval", "over mean forecast", "error")]
+    for line in comparison.lines:
+        gain, payoff = line.over_mean, line.payoff
+        interval = "-" if payoff.low is None else f"{payoff.low:.4f} to {payoff.high:.4f}"
+        error = "-" if gain.error is None else f"{gain.error:.4f}"
+        hindsight = ", in hindsight" if line.kind == "hindsight" else ""
+        rows.append((line.name + hindsight, f"{payoff.mean:.4f}", interval, f"{gain.mean:+.4f}", error))
+    return (
+        f"{columns(rows)}\npayoff per event over {comparison.events:,} events with an outcome; intervals and standard "
+        f"errors by blocks of {comparison.block} of {comparison.times:,} times"
+    )
 
 
 def columns(rows: Sequence[Sequence[str]]) -> str:

@@ -11,6 +11,7 @@ import click
 import orjson
 
 from stream_agg.cli.common import (
+    comparison_table,
     file_spec,
     overrides,
     progress_bar,
@@ -24,6 +25,7 @@ from stream_agg.cli.local import deployment
 from stream_agg.errors import ConfigError
 from stream_agg.events import parse_duration
 from stream_agg.replay import files, kafka
+from stream_agg.replay.compare import Comparison, compare, policies
 from stream_agg.replay.files import Outcome
 from stream_agg.replay.report import drift_doubt, render
 from stream_agg.replay.source import Source
@@ -34,6 +36,7 @@ EXAMPLES = """
 Examples:
   stream-agg replay rain.csv --levels 11 --action stay=1,0 --action prepare=0,3 --out report
   stream-agg replay flu.csv.gz --spec flu.json --delay P7D --set gamma=4
+  stream-agg replay flu.csv.gz --spec flu.json --delay P7D --compare --out report
   stream-agg replay rain.csv --spec rain.json --through-kafka --embedded
 """
 
@@ -57,6 +60,7 @@ Examples:
 )
 @click.option("--brokers", help="With --through-kafka: Kafka bootstrap servers (STREAM_AGG_BROKERS).")
 @click.option("--redis-url", help="With --through-kafka: where the worker keeps its state (STREAM_AGG_REDIS_URL).")
+@click.option("--compare", "comparing", is_flag=True, help="Every policy and simple baselines on the same events, too.")
 @click.option("--dry-run", is_flag=True, help="Read and check everything, decide nothing.")
 @click.option("--json", "as_json", is_flag=True, help="Print the final report as JSON.")
 def replay(
@@ -72,6 +76,7 @@ def replay(
     embedded: bool,
     brokers: str | None,
     redis_url: str | None,
+    comparing: bool,
     dry_run: bool,
     as_json: bool,
 ) -> None:
@@ -110,7 +115,11 @@ def replay(
                 outcome = asyncio.run(kafka.replay(data, spec, delay_us, settings, out, progress))
         else:
             outcome = files.replay(data, spec, delay_us, out, progress)
-    _report(outcome, spec, out, as_json)
+    comparison = None
+    if comparing:
+        with progress_bar(rows, "compare", hidden=as_json) as progress:
+            comparison = compare(files.feed(data, spec, delay_us), policies(spec), progress)
+    _report(outcome, spec, out, as_json, comparison)
 
 
 def _no_log(stack: ExitStack) -> int:
@@ -127,16 +136,23 @@ def _compare_columns(spec: SessionSpec, data: Source) -> None:
         click.echo(f"columns not in the spec are left out: {', '.join(extra)}", err=True)
 
 
-def _report(outcome: Outcome, spec: SessionSpec, out: Path | None, as_json: bool) -> None:
-    final = outcome.final
+def _report(
+    outcome: Outcome, spec: SessionSpec, out: Path | None, as_json: bool, comparison: Comparison | None
+) -> None:
+    final, record = outcome.final, comparison.to_record() if comparison else None
     if out is not None:
-        page = render(f"Replay of {spec.session}", spec.to_dict(), final["round"], outcome.regrets, outcome.calibration)
+        title, rounds = f"Replay of {spec.session}", final["round"]
+        page = render(title, spec.to_dict(), rounds, outcome.regrets, outcome.calibration, record)
         (out / "report.html").write_text(page, encoding="utf-8")
     if as_json:
         summary = {**final, "actions": outcome.actions, "refused": outcome.refused, "repeats": outcome.repeats}
+        if record is not None:
+            summary["comparison"] = record
         click.echo(orjson.dumps(summary))
         return
     click.echo(regret_table([final]))
+    if comparison is not None:
+        click.echo("\n" + comparison_table(comparison) + "\n")
     robust = final["robust"]
     if robust["epsilon_min"] > 0:
         click.echo(

@@ -26,8 +26,11 @@ POLICIES: Mapping[str, Mapping[str, Any]] = {
     "robust, epsilon auto": {"policy": "robust", "epsilon": "auto"},
     "robust, epsilon measured": {"policy": "robust", "epsilon": "measured"},
     "hedge": {"policy": "hedge", "epsilon": 0.0},
+    "logistic pool alone": {"policy": "hybrid", "pool": ("logistic",), "epsilon": 0.0},
+    "recalibrated rule alone": {"policy": "hybrid", "pool": ("recalibrated",), "epsilon": 0.0},
 }
-"""All that learn from states or from nothing: what is compared, and how their specs differ."""
+"""What is compared, and how the specs differ: first the one that is judged, then the members of its pool that are not
+among the baselines."""
 
 MEAN, BEST = "mean forecast", "best expert"
 
@@ -76,12 +79,21 @@ def policies(spec: SessionSpec) -> dict[str, SessionSpec]:
 def compare(
     feed: Iterable[Step], specs: Mapping[str, SessionSpec], progress: Callable[[int], None] = lambda rows: None
 ) -> Comparison:
-    """Every spec, which differ in how to decide and not in experts or actions, on one feed of steps.
+    """Every spec, the baselines and hindsight on one feed; `ConfigError` where no event has an outcome."""
+    rows, played = play(feed, specs, progress)
+    if not rows:
+        raise ConfigError("nothing to compare: no event with an outcome could be decided; leave --compare out")
+    told: dict[str, tuple[Floats, Kind]] = {name: (payoffs, "policy") for name, payoffs in played.items()}
+    others = _others(next(iter(specs.values())), rows)
+    return summary(np.array([row.time_us for row in rows]), {**told, **others})
 
-    `ConfigError` where no event has an outcome. Rows that a session refuses are left out for all.
-    """
-    spec = next(iter(specs.values()))
-    sessions = {name: Session(s) for name, s in specs.items()}
+
+def play(
+    feed: Iterable[Step], specs: Mapping[str, SessionSpec], progress: Callable[[int], None] = lambda rows: None
+) -> tuple[list[Row], dict[str, Floats]]:
+    """The rows with an outcome, and for every spec its payoff at each. The specs differ in how to decide, not in
+    experts or actions; a row that a session refuses is left out for all."""
+    sessions = {name: Session(spec) for name, spec in specs.items()}
     rows: list[Row] = []
     played: dict[str, list[float]] = {name: [] for name in specs}
     for step in feed:
@@ -90,15 +102,13 @@ def compare(
             if mixes and row.outcome is not None:
                 rows.append(row)
                 for name, mix in mixes.items():
-                    played[name].append(sum(p * spec.actions[a][row.outcome] for a, p in mix.items()))
+                    actions = specs[name].actions
+                    played[name].append(sum(p * actions[a][row.outcome] for a, p in mix.items()))
         for event, outcome in step.states:
             for session in sessions.values():
                 session.state(State(session.spec.session, event, step.time_us, outcome))
         progress(len(step.forecasts))
-    if not rows:
-        raise ConfigError("nothing to compare: no event has an outcome")
-    told: dict[str, tuple[Floats, Kind]] = {name: (np.array(x), "policy") for name, x in played.items()}
-    return summary(np.array([row.time_us for row in rows]), {**told, **_others(spec, rows)})
+    return rows, {name: np.array(payoffs) for name, payoffs in played.items()}
 
 
 def summary(times: NDArray[np.int64], series: Mapping[str, tuple[Floats, Kind]]) -> Comparison:
@@ -148,7 +158,7 @@ def _others(spec: SessionSpec, rows: Sequence[Row]) -> dict[str, tuple[Floats, K
     return {
         MEAN: (trusting(mean), "baseline"),
         "median forecast": (trusting(np.asarray(np.nanmedian(told, axis=1))), "baseline"),
-        **{f"expert {name}": (x, "baseline") for name, x in alone.items()},
+        **{f"expert:{name}": (x, "baseline") for name, x in alone.items()},
         BEST: (max(alone.values(), key=lambda x: float(x.sum())), "hindsight"),
         "best map of one expert's levels": (max(maps, key=lambda x: float(x.sum())), "hindsight"),
         "best map of profiles": (_best_map(profiles, outcomes, payoffs), "hindsight"),

@@ -16,7 +16,7 @@ from stream_agg.replay.page import PAGE, SCRIPT, STYLE
 
 Calibration = Mapping[str, Sequence[tuple[float, int, int]]]
 
-Point = tuple[float | None, ...]
+Point = tuple[float | str | None, ...]
 
 POINTS = 400
 """Most reports that a chart and its table show: more cannot be told apart at a screen's width."""
@@ -42,14 +42,17 @@ def render(
     rounds: int,
     regrets: Sequence[Mapping[str, Any]],
     calibration: Calibration,
+    comparison: Mapping[str, Any] | None = None,
 ) -> str:
     """The page. `spec` and `regrets` as in the contract's JSON, the latest report last; `rounds` decided in all.
 
-    `calibration`: expert -> [(level, known rounds with state 0, with state 1)].
+    `calibration`: expert -> [(level, known rounds with state 0, with state 1)]. `comparison`: the record of one.
     """
     from plotly.offline import get_plotlyjs  # slow to import
 
     figures = [_regret(regrets), _realized(regrets), _value(regrets)]
+    if comparison is not None:
+        figures.insert(0, _comparison(comparison))
     experts = [_calibration(name, levels) for name, levels in calibration.items()]
     drawn = [{"data": chart.data, "layout": chart.layout, "views": chart.views} for chart in figures + experts]
     return PAGE.format(
@@ -208,6 +211,35 @@ def _value(regrets: Sequence[Mapping[str, Any]]) -> _Chart:
     )
 
 
+def _comparison(comparison: Mapping[str, Any]) -> _Chart:
+    rows: list[Point] = []
+    drawn: list[tuple[str, float, float, float]] = []
+    for line in comparison["lines"]:
+        payoff, gain = line["payoff"], line["over_mean"]
+        rows.append((line["name"], *(part[end] for part in (payoff, gain) for end in ("mean", "low", "high"))))
+        if line["kind"] == "policy" and gain["low"] is not None:  # their names are no users' text
+            drawn.append((line["name"], gain["mean"], gain["high"] - gain["mean"], gain["mean"] - gain["low"]))
+    names, means, up, down = (list(column) for column in zip(*drawn, strict=True)) if drawn else ([], [], [], [])
+    data = {
+        "x": means,
+        "y": names,
+        "error_x": {"symmetric": False, "array": up, "arrayminus": down, "color": "--one"},
+        "mode": "markers",
+        "marker": {"size": 10, "color": "--one"},
+    }
+    return _Chart(
+        "Every policy on these events",
+        f"Payoff per event over the {comparison['events']:,} events with an outcome, and what that is more than acting "
+        "on the mean forecast. Policies knew each outcome only after its delay; what is called best was chosen knowing "
+        f"all. Intervals (95 %) resample blocks of {comparison['block']} of the {comparison['times']:,} times, because "
+        "events near each other go together.",
+        ("Decided by", "Payoff", "from", "to", "Over the mean forecast", "from", "to"),
+        rows,
+        [data],
+        {"xaxis": {"title": {"text": "payoff per event over the mean forecast"}}, "yaxis": {"autorange": "reversed"}},
+    )
+
+
 def _calibration(expert: str, levels: Sequence[tuple[float, int, int]]) -> _Chart:
     rows: list[Point] = []
     for level, n0, n1 in levels:
@@ -281,9 +313,11 @@ def _per(total: float | None, count: int) -> float | None:
     return None if total is None or not count else total / count
 
 
-def _text(number: float | None) -> str:
+def _text(number: float | str | None) -> str:
     if number is None:
         return "unknown"
+    if isinstance(number, str):
+        return escape(number)
     if isinstance(number, int):
         return f"{number:,}"
     return f"{number:,.1f}" if abs(number) >= 1000 else f"{number if abs(number) > 1e-9 else 0.0:.4g}"

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
+import re
 import socket
 import subprocess
 import sys
 import time
+from html import escape
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +16,7 @@ import orjson
 import pytest
 
 from stream_agg.cli import run
+from stream_agg.replay.source import Source
 
 BARE = ["--levels", "11", "--action", "stay=1,0", "--action", "prepare=0,3"]
 
@@ -63,6 +66,30 @@ def test_replay_prints_its_final_report_as_json(made_up: Path, capsys: pytest.Ca
     assert run(["replay", str(made_up), *BARE, "--json", "--set", "gamma=4", "--session", "mine"]) == 0
     report = orjson.loads(capsys.readouterr().out)
     assert (report["session"], report["actions"], report["robust"]["gamma"]) == ("mine", 1500, 4.0)
+
+
+def test_a_comparison_is_printed_and_is_the_same_in_json_and_on_the_page(
+    made_up: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    args = ["replay", str(made_up), *BARE, "--delay", "P1D", "--compare"]
+    assert run([*args, "--json", "--out", str(tmp_path)]) == 0
+    record = orjson.loads(capsys.readouterr().out)["comparison"]
+    known = sum(row.outcome is not None for row in Source(made_up).rows())
+    assert (record["events"], record["times"], record["block"]) == (known, 125, 5)
+    names = [line["name"] for line in record["lines"]]
+    assert {"robust", "hedge", "mean forecast", "expert:gfs", "best expert"} <= set(names)
+    assert run(args) == 0
+    printed = capsys.readouterr().out
+    page = (tmp_path / "report.html").read_text()
+    for line in record["lines"]:
+        assert re.search(rf"{re.escape(line['name'])}.* {line['payoff']['mean']:.4f} ", printed)
+        assert f"<td>{escape(line['name'])}</td>" in page
+
+
+def test_without_outcomes_there_is_nothing_to_compare(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "f.csv").write_text("event_id,time,outcome,a\nx,2026-01-01,,0.3\n")
+    assert run(["replay", str(tmp_path / "f.csv"), *BARE, "--compare"]) == 2
+    assert "nothing to compare" in complaint(capsys)
 
 
 def test_a_dry_run_decides_nothing(made_up: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

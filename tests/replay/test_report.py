@@ -155,6 +155,32 @@ def test_every_chart_has_its_table_with_its_numbers() -> None:
     assert lines[3][1] == ([0.25, 0.75], [0.25, 1.0])
 
 
+def test_a_comparison_is_a_table_of_all_and_a_chart_of_policies() -> None:
+    def part(mean: float, reach: float | None = 0.125) -> dict[str, float | None]:
+        ends = (None, None) if reach is None else (mean - reach, mean + reach)
+        return {"mean": mean, "low": ends[0], "high": ends[1], "error": reach}
+
+    lines = [
+        {"name": "robust", "kind": "policy", "payoff": part(0.75), "over_mean": part(-0.25)},
+        {"name": "hedge", "kind": "policy", "payoff": part(0.5, None), "over_mean": part(-0.5, None)},
+        {"name": f"expert:{EVIL}", "kind": "baseline", "payoff": part(0.5), "over_mean": part(-0.5)},
+    ]
+    seen = page([record(4, 2)], comparison={"events": 1200, "times": 125, "block": 5, "lines": lines})
+    head, *rows = seen.tables[0]
+    assert head[0] == "Decided by"
+    assert rows == [
+        ["robust", "0.75", "0.625", "0.875", "-0.25", "-0.375", "-0.125"],
+        ["hedge", "0.5", "unknown", "unknown", "-0.5", "unknown", "unknown"],
+        [f"expert:{EVIL}", "0.5", "0.375", "0.625", "-0.5", "-0.625", "-0.375"],
+    ]
+    (drawn,) = seen.charts[0]["data"]
+    assert (drawn["x"], drawn["y"]) == ([-0.25], ["robust"])
+    assert (drawn["error_x"]["array"], drawn["error_x"]["arrayminus"]) == ([0.125], [0.125])
+    assert EVIL not in json.dumps(seen.charts)
+    assert any("1,200 events" in text and "blocks of 5 of the 125 times" in text for text in seen.texts["p"])
+    assert not any("onclick" in attributes for _, attributes in seen.tags)
+
+
 def test_a_value_with_its_penalty_is_nowhere_on_the_page() -> None:
     seen = page([record(4, 2, value=7.7531, worst_case=6.6421, penalty=2.0, value_penalty=2.0)])
     shown = str(seen.tables) + str(seen.texts["dd"]) + str(seen.texts["b"]) + str(seen.charts)
