@@ -25,7 +25,7 @@ Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 class Server:
     """Serves what `observer` knows on `bind`:`port`, from `start` to `stop`.
 
-    A port that is taken is no reason to stop working: it is said in the log, once, and nothing is served.
+    A port that is taken is no reason to stop working: nothing is served then, and `tell` says so.
     """
 
     def __init__(self, observer: Observer, bind: str, port: int) -> None:
@@ -34,11 +34,24 @@ class Server:
         self._runner = web.AppRunner(_app(observer), handle_signals=False, access_log=None, shutdown_timeout=_STOP_S)
         self._thread = threading.Thread(target=self._serve, name="stream-agg-http", daemon=True)
         self._up = threading.Event()
+        self._fault: OSError | None = None
 
     def start(self) -> None:
         """Serve; returns when connections are taken, or cannot be."""
         self._thread.start()
         self._up.wait()
+
+    def tell(self) -> None:
+        """Log where to look, or why there is nothing to be seen."""
+        if self._fault is None:
+            _log.info("metrics and health are at http://%s:%d", self._bind, self._port)
+        else:
+            _log.warning(
+                "no metrics and no health: cannot listen on %s:%d (%s); set STREAM_AGG_HTTP_PORT (0: off)",
+                self._bind,
+                self._port,
+                self._fault.strerror,
+            )
 
     def stop(self) -> None:
         """Take no further connection and end the thread."""
@@ -53,10 +66,7 @@ class Server:
             self._up.set()
             self._loop.run_forever()
         except OSError as e:
-            _log.warning(
-                "no metrics and no health: cannot listen on %s:%d (%s); set STREAM_AGG_HTTP_PORT (0: off)",
-                self._bind, self._port, e.strerror,
-            )  # fmt: skip
+            self._fault = e
         finally:
             self._up.set()
             self._loop.run_until_complete(self._runner.cleanup())
@@ -65,7 +75,6 @@ class Server:
     async def _listen(self) -> None:
         await self._runner.setup()
         await web.TCPSite(self._runner, self._bind, self._port).start()
-        _log.info("metrics and health are at http://%s:%d", self._bind, self._port)
 
 
 def _app(observer: Observer) -> web.Application:

@@ -28,15 +28,15 @@ async def run(settings: Settings, stop: asyncio.Event) -> None:
     tracing = Tracing(settings.app) if settings.tracing else None
     observer = Observer(settings.stuck_s, tracing)
     try:
-        with _served(settings, observer):
+        with _served(settings, observer) as tell:
             warm_up()  # before the first record: the loop must not stand still in the middle
-            await _work(settings, stop, observer)
+            await _work(settings, stop, observer, tell)
     finally:
         if tracing:
             tracing.close()
 
 
-async def _work(settings: Settings, stop: asyncio.Event, observer: Observer) -> None:
+async def _work(settings: Settings, stop: asyncio.Event, observer: Observer, tell: Callable[[], None]) -> None:
     if settings.create_topics:
         await create_topics(settings)
     partitions = (await count_partitions(settings))[settings.topic_forecasts]
@@ -56,6 +56,7 @@ async def _work(settings: Settings, stop: asyncio.Event, observer: Observer) -> 
             session_timeout_s=settings.session_timeout_s,
         )
         _log.info("ready to take %d partitions of %s", partitions, ", ".join(settings.inputs))
+        tell()
         watching = asyncio.create_task(loop.watch_specs())
         watching.add_done_callback(lambda task: stop.set())  # it ends only by an error
         try:
@@ -74,14 +75,15 @@ async def _work(settings: Settings, stop: asyncio.Event, observer: Observer) -> 
 
 
 @contextmanager
-def _served(settings: Settings, observer: Observer) -> Iterator[None]:
+def _served(settings: Settings, observer: Observer) -> Iterator[Callable[[], None]]:
+    """Serve while the body runs; what says where, once there is something to see."""
     if not settings.http_port:
-        yield
+        yield lambda: None
         return
     server = Server(observer, settings.http_bind, settings.http_port)
     server.start()
     try:
-        yield
+        yield server.tell
     finally:
         server.stop()
 

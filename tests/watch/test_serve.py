@@ -40,6 +40,7 @@ def test_a_port_that_is_taken_is_said_and_stops_nothing(caplog: pytest.LogCaptur
         server = Server(Observer(), "127.0.0.1", int(s.getsockname()[1]))
         with caplog.at_level(logging.WARNING):
             server.start()
+            server.tell()
             server.stop()
     assert len(caplog.records) == 1
     assert "STREAM_AGG_HTTP_PORT" in caplog.text
