@@ -78,7 +78,9 @@ class Encoder:
             *self._cloud(f"{output.session}/{event}", kind, output.time),
             ("content-type", "application/json"),
         )
-        return Row(topic, output.session, orjson.dumps(output), headers)
+        # Actions are many, and a dictionary takes a third of the time of a dataclass.
+        value = orjson.dumps(output.to_record() if isinstance(output, Action) else output)
+        return Row(topic, output.session, value, headers)
 
     def dead_letter(self, place: Place, error: InputError) -> Row:
         """The original bytes, and in the headers where they stood and what is wrong with them."""
