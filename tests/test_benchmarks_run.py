@@ -94,6 +94,19 @@ def test_solver(made_up: Path) -> None:
     assert few == many  # or the comparison would be one of numbers of profiles
 
 
+def test_engine(made_up: Path) -> None:
+    found = json.loads(run("engine.py", "--smoke", "--json", "--file", str(made_up)))
+    schedules = ["every 1e+09", "certified 0.1", "growth 0.05", "every 1"]
+    feeds = [("3 experts", 3), ("7 experts", 7), ("14 experts", 14), ("rain", 3)]
+    assert [(r["feed"], r["experts"], r["schedule"]) for r in found] == [(*f, s) for f in feeds for s in schedules]
+    for row in found:
+        assert list(row["cpu_us"]) == ["decode", "decide", "learn", "encode", "changes"]
+        assert min(row["cpu_us"].values()) > 0
+        assert row["total_us"] == pytest.approx(sum(row["cpu_us"].values()))
+    for never, *_, always in zip(*[iter(found)] * 4, strict=True):
+        assert never["price_changes"] == 1 < always["price_changes"]
+
+
 def test_hedge() -> None:
     found = json.loads(run("hedge.py", "--smoke", "--json"))
     assert found["below"] is True

@@ -6,6 +6,7 @@ import math
 from datetime import UTC, datetime, timedelta, timezone
 from typing import Any
 
+import orjson
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -226,6 +227,7 @@ def test_records_have_the_fields_of_the_contract() -> None:
     promised = {"session", "event", "time", "round", "profile", "action", "strategy", "policy", "rule", "states_seen"}
     assert promised <= set(record)
     assert record["rule"] == {"version": 9, "round": 400, "gap": 0.0031}
+    assert orjson.dumps(record) == orjson.dumps(action)  # no field is missing, none is elsewhere
     robust = RobustPart(412, 1.642, 1.61, 13.2, 95.0, 0.0, 0.0, True, None, 0.0)
     realized = RealizedPart(118, 190.0, 189.0, 182.0, 201.0, 11.0, None)
     calibration = ExpertCalibration(0.03, 0.7, 118, (0.6, 0.85), {"0.7": (31, 87)})

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from itertools import chain
 
 import numpy as np
 
@@ -12,10 +13,10 @@ from stream_agg.events import ExpertCalibration, RobustPart
 from stream_agg.learn.calibration import mean_error, wilson
 from stream_agg.learn.exp3 import Estimates
 from stream_agg.rule import program
-from stream_agg.rule.benchmarks import best_response, optimal_in_hindsight
+from stream_agg.rule.benchmarks import best_response
 from stream_agg.rule.rule import NO_VIOLATION, Rule
-from stream_agg.rule.support import Floats, Profile, Support
-from stream_agg.spec import SILENT, SessionSpec
+from stream_agg.rule.support import Floats, Ints, Profile, Support
+from stream_agg.spec import SessionSpec
 
 
 @dataclass(slots=True)
@@ -97,24 +98,34 @@ def reports(spec: SessionSpec, tallies: Mapping[Profile, Tally]) -> tuple[tuple[
 
 def hindsight(spec: SessionSpec, tallies: Mapping[Profile, Tally]) -> tuple[float, float]:
     """(OIH, Cont) over the rounds whose state is known."""
-    known = {e: (float(t.states0), float(t.states1)) for e, t in sorted(tallies.items()) if t.states0 or t.states1}
-    if not known:
-        return 0.0, 0.0
+    profiles, states = _known(spec, tallies)
     payoffs = np.array(list(spec.actions.values()), dtype=np.float64)
-    return optimal_in_hindsight(spec, known), best_response(known.values(), payoffs)
+    maps = [best_response(map(tuple, groups.tolist()), payoffs) for groups in _grouped(spec, profiles, states)]
+    return max(maps), best_response(map(tuple, states.tolist()), payoffs)
 
 
 def states_by_level(spec: SessionSpec, tallies: Mapping[Profile, Tally]) -> dict[str, Floats]:
     """expert -> array (levels, 2): known rounds with state 0 and 1 at each level."""
-    known = sorted(e for e, t in tallies.items() if t.states0 or t.states1)
-    profiles = np.array(known, dtype=np.int64).reshape(len(known), len(spec.experts))
-    states = np.array([(tallies[e].states0, tallies[e].states1) for e in known], dtype=np.float64).reshape(-1, 2)
-    levels: dict[str, Floats] = {}
-    for i, (name, alphabet) in enumerate(spec.experts.items()):
-        spoke = profiles[:, i] != SILENT
-        at, size = profiles[spoke, i], len(alphabet.levels)
-        levels[name] = np.stack([np.bincount(at, states[spoke, s], size) for s in (0, 1)], axis=1)
-    return levels
+    grouped = _grouped(spec, *_known(spec, tallies))
+    return {name: groups[:-1] for name, groups in zip(spec.experts, grouped, strict=True)}
+
+
+def _known(spec: SessionSpec, tallies: Mapping[Profile, Tally]) -> tuple[Ints, Floats]:
+    """The profiles with known rounds, sorted, shape (k, n); and how many in state 0 and 1, shape (k, 2)."""
+    known = [(e, t.states0, t.states1) for e, t in tallies.items() if t.states0 or t.states1]
+    k, n = len(known), len(spec.experts)
+    profiles = np.fromiter(chain.from_iterable([e for e, _, _ in known]), np.int64, k * n).reshape(k, n)
+    states = np.array([(s0, s1) for _, s0, s1 in known], dtype=np.float64).reshape(k, 2)
+    order = np.lexsort(profiles.T[::-1])
+    return profiles[order], states[order]
+
+
+def _grouped(spec: SessionSpec, profiles: Ints, states: Floats) -> Iterator[Floats]:
+    """For each expert, the states at each of its levels; last, where it was silent: shape (levels + 1, 2)."""
+    for i, alphabet in enumerate(spec.experts.values()):
+        size = len(alphabet.levels) + 1
+        at = profiles[:, i] % size  # SILENT is -1
+        yield np.stack([np.bincount(at, states[:, s], size) for s in (0, 1)], axis=1)
 
 
 def measured_epsilon(spec: SessionSpec, tallies: Mapping[Profile, Tally]) -> float:

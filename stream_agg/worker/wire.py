@@ -96,7 +96,9 @@ class Encoder:
             ("content-type", "application/json"),
             *more,
         )
-        return Row(topic, output.session, orjson.dumps(output), headers)
+        # Actions are many, and a dictionary takes a third of the time of a dataclass.
+        value = orjson.dumps(output.to_record() if isinstance(output, Action) else output)
+        return Row(topic, output.session, value, headers)
 
     def role(self, topic: str) -> Output:
         """What a topic that rows go to is for."""
