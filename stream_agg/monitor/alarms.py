@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Literal
 
-from stream_agg.monitor.calibration import off
 from stream_agg.monitor.view import Progress, View, Watched
 
 STUCK_S = 15.0
@@ -147,7 +146,7 @@ def _report(session: Watched) -> Iterator[Alarm]:
             f"{drift.round:,} than before (distance {drift.distance:.2g}, p {drift.p_value:.1g})"
         )
         yield Alarm(f"drift/{name}", "alarm", text, name)
-    for found in off(report.calibration, session.rule.levels if session.rule else {}):
+    for found in session.off:
         size = abs(found.frequency - found.level)
         text = f"expert {found.expert} is off by {size:.2g} at level {found.level:.3g} over {found.rounds:,} outcomes"
         yield Alarm(f"calibration/{name}/{found.expert}", "alarm", text, name)

@@ -6,7 +6,8 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from stream_agg.monitor.view import Calibration
+Calibration = Mapping[str, Mapping[float, tuple[int, int]]]
+"""expert -> level -> known rounds with state 0 and 1."""
 
 ALPHA = 0.01
 """Chance that a session of calibrated experts ever raises an alarm: it sends somebody to look, so it must be rare."""

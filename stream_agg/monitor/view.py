@@ -10,6 +10,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from stream_agg.monitor.calibration import Calibration, Off, off
+
 Kind = Literal["action", "regret", "rule"]
 
 SESSIONS = 2000
@@ -24,9 +26,6 @@ ARRIVALS = 64
 """Latest actions whose times are kept, to know the rhythm of the feed."""
 MINUTES = 10
 """Minutes for which dead letters are counted one by one: the five that an alarm looks at, and five before."""
-
-Calibration = Mapping[str, Mapping[float, tuple[int, int]]]
-"""expert -> level -> known rounds with state 0 and 1."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,6 +159,8 @@ class Watched:
     rule: Rule | None = None
     report: Report | None = None
     points: list[Point] = field(default_factory=list)
+    off: list[Off] = field(default_factory=list)
+    """Experts that are off, by the latest report: it is asked far more often than it changes."""
 
     @property
     def closed(self) -> bool:
@@ -178,6 +179,8 @@ class Watched:
                 self.points.clear()
             self.report = report
             self._add(report.point)
+        if kind != "action" and self.report is not None:
+            self.off = off(self.report.calibration, self.rule.levels if self.rule else {})
 
     def _add(self, point: Point) -> None:
         last = self.points[-1] if self.points else None

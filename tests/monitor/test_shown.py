@@ -36,9 +36,15 @@ def test_what_a_logarithm_cannot_show_is_drawn_at_one(records: Any) -> None:
 
 def test_means_of_a_few_events_are_in_the_table_alone(records: Any) -> None:
     for n in (1, 100):
-        records.regret(round_=n, states=n)
+        records.regret(round_=n, states=n, time=f"2026-11-21T06:00:00.{n:03}Z")
     payoff = charts(records)["payoff"]
     assert (len(payoff["rows"]), len(payoff["data"][0]["x"])) == (2, 1)
+
+
+def test_of_equal_times_the_last_is_drawn(records: Any) -> None:
+    for n in (90, 100):
+        records.regret(round_=n, states=n)
+    assert [row[1] for row in charts(records)["payoff"]["rows"]] == [100]
 
 
 def test_before_the_first_state_there_is_no_payoff(records: Any) -> None:
