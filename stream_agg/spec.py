@@ -88,8 +88,8 @@ class SessionSpec:
     rounds, all counts are halved; the rule then follows a world that changes, and the regret bound, which needs one
     that does not, is void. `state_deadline`: a state later than that after its forecast is too late. `window`: how many
     decisions of the session are remembered for their state and against repeated ids. `policy` is `hybrid` by default
-    where states are fed back, `exp3` where payoffs are; `horizon` is the number of rounds that learners set their rates for.
-    `pool`: the members of policy `hybrid`, names of `POOL`; None for all.
+    where states are fed back, `exp3` where payoffs are; `horizon` is the number of rounds that learners set their rates
+    for. `pool`: the members of policy `hybrid`, names of `POOL`; None for all.
     """
 
     session: str

@@ -2,10 +2,10 @@
 
     log-odds of the pool  z = w.x + b,   x_i = log(p_i / (1 - p_i)),
 
-from w = 1/n each and b = 0, the mean of the log-odds, whose sum of weights is the extremising factor (Baron et al.
-2014; Satopaa et al. 2014, who find 1.2 to 3.9 on forecasts by people). The prior on it is normal with standard deviation
-one half about 1 (each w_i: variance 1 / (4 n)), that of b is one: strong enough that a hundred states do not undo the
-mean of forecasters who were right all along, gone after a thousand.
+from w = 1/n each and b = 0, the mean of the log-odds, whose sum of weights is the extremising factor (Satopaa
+et al. 2014; Baron et al. 2014). The prior on it is normal with standard deviation one half about 1 (each w_i: variance
+1 / (4 n)), that of b is one: strong enough that a hundred states do not undo the mean of forecasters who were right all
+along, gone after a thousand.
 
 The log-likelihood of a state y at z has a quadratic lower bound that touches it at the decision's own log-odds z_0
 (Jaakkola and Jordan 2000): (y - 1/2) z - v(z_0) z^2 / 2 + const, with v(z) = tanh(z/2) / (2 z). Its parameters were
@@ -28,7 +28,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from stream_agg.learn.adahedge import SCALE, Floats, Ints
+from stream_agg.learn.squint import SCALE, Floats, Ints
 
 SURE = 0.02
 """Reports closer to 0 or 1 than this count as this far from it: what is beyond says more of a forecaster's rounding

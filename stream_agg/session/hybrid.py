@@ -1,4 +1,4 @@
-"""Policy `hybrid`: AdaHedge over a pool of policies, each scored on every known state as if it had played alone.
+"""Policy `hybrid`: Squint over a pool of policies, each scored on every known state as if it had played alone.
 
 The pool, `SessionSpec.members`. On the reports as they came, not on their levels, which round:
 
@@ -16,23 +16,23 @@ Until a state is known there is nothing to choose by, and what is played is the 
 said to be: "policy": "robust". From the first state on it is the members' mixed actions, mixed by their weights, and
 "policy" is "hybrid". What those first rounds cost against any member is in the bound, since that is of what was played.
 
-Prior: a third for the mean, a third for the logistic pool (it starts as a mean, too), and a third for all others
-together, so that against averaging the bound is (1 + log 3 / log K) Delta and the cost of delay, however many members there are: forecasters
-are many, states may be few, and averaging is what a user would do without us. Where some of the three are not in the
-pool, the others share.
+Prior: half for the mean, two fifths for the logistic pool, which starts as a mean, too, and a tenth for all others
+together; a half costs log 2 of evidence, however many members there are. Forecasters are many and states may be few,
+and averaging is what a user would do without us, so it must not be lost to for having looked at the others. Where some
+of the three are not in the pool, the others' shares stay in proportion.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from math import exp
 
 import numpy as np
 
 from stream_agg.events import MemberPart
-from stream_agg.learn.adahedge import SCALE, AdaHedge, Floats, Ints
 from stream_agg.learn.hedge import Hedge
 from stream_agg.learn.logistic import LogisticPool
+from stream_agg.learn.squint import SCALE, Floats, Squint
 from stream_agg.learn.weights import NEGLIGIBLE, Mix
 from stream_agg.rule.envelope import envelope
 from stream_agg.rule.rule import Rule
@@ -41,18 +41,22 @@ from stream_agg.session.pool import Learned, Note
 from stream_agg.session.scores import Tally
 from stream_agg.spec import SessionSpec
 
-SAFE = ("mean", "logistic")
 MIXERS = ("robust", "recalibrated", "hedge")
+"""Members that may mix actions; the others play one for sure."""
+
+SHARES = {"mean": 0.5, "logistic": 0.4}
+OTHERS = 0.1
 
 
-def prior(members: Iterable[str]) -> list[float]:
-    """A third each for the mean, the logistic pool, and the others together.
+def prior(members: Sequence[str]) -> list[float]:
+    """What each member weighs before any state.
 
-    >>> [round(p, 3) for p in prior(["mean", "logistic", "hedge", "robust"])]
-    [0.333, 0.333, 0.167, 0.167]
+    >>> prior(["mean", "logistic", "hedge", "robust"])
+    [0.5, 0.4, 0.05, 0.05]
     """
-    groups = [name if name in SAFE else "" for name in members]
-    return [1 / len(set(groups)) / groups.count(group) for group in groups]
+    others = sum(name not in SHARES for name in members)
+    shares = [SHARES.get(name, OTHERS / max(others, 1)) for name in members]
+    return [share / sum(shares) for share in shares]
 
 
 class Pool:
@@ -68,15 +72,17 @@ class Pool:
         """Of every action in state 0 and 1, shape (2, d): behind the best one, in units of the largest range."""
         self._rows = self._gains.tolist()
         cost = envelope(tuple(spec.actions.values()))
-        self._cost, self._kinks, self._best = cost, np.array(cost.ends[1:-1]), np.array(cost.actions)
+        self._cost, self._kinks, self._best = cost, np.array(cost.ends[1:-1]), np.array(cost.actions, dtype=np.int64)
         self._surely = [k for k, name in enumerate(self.names) if name not in MIXERS]
         self._mixing = [k for k, name in enumerate(self.names) if name in MIXERS]
         said = (*(f"expert:{x}" for x in self._experts), "mean", "median", "logistic")
         self._saying = [said.index(self.names[k]) for k in self._surely]
-        self.master, self._logistic = AdaHedge(prior(self.names)), LogisticPool(len(self._experts))
+        self.master, self._logistic = Squint(prior(self.names)), LogisticPool(len(self._experts))
         self._logistic_in, self.recalibrates = "logistic" in self.names, "recalibrated" in self.names
-        self.learned = Learned(self.master.nothing(), self._logistic.nothing())
-        self._weights: Floats | None = None
+        self.learned = Learned(
+            self.master.nothing(), np.zeros(len(self.names), dtype=np.int64), self._logistic.nothing()
+        )
+        self._now: tuple[Floats, tuple[int, ...]] | None = None
 
     def play(self, rule: Rule, profile: Profile, tally: Tally, told: Mapping[str, float | None]) -> tuple[Mix, Note]:
         """The members' mixed actions mixed by their weights, and what learning will need."""
@@ -86,36 +92,40 @@ class Pool:
         acts = self._best[np.searchsorted(self._kinks, said)]
         mixes = [self._mix(self.names[k], rule, profile, tally) for k in self._mixing]
         mixed = tuple([self._worth(mix) for mix in mixes])
-        if self._weights is None:
-            self._weights = self.master.played(learned.gains)
-        weights = self._weights
-        gains, rate = self._gained(acts, mixed), self.master.rate(learned.gains)
-        gaps = self.master.gap(weights, rate, gains[0]), self.master.gap(weights, rate, gains[1])
-        note = Note(tuple(acts.tolist()), mixed, gaps, reports if self._logistic_in else (), log_odds)
-        chances = np.bincount(acts, weights[self._surely], self._gains.shape[1])
+        weights, regrets = self._standing()
+        note = Note(tuple(acts.tolist()), mixed, regrets, reports if self._logistic_in else (), log_odds)
+        chances: Floats = np.bincount(acts, weights[self._surely], self._gains.shape[1]).astype(np.float64)
         for k, mix in zip(self._mixing, mixes, strict=True):
             for action, probability in mix:
                 chances[action] += weights[k] * probability
-        chances /= chances.sum()
-        return tuple([(a, p) for a, p in enumerate(chances.tolist()) if p > NEGLIGIBLE]), note
+        shares = (chances / chances.sum()).tolist()
+        return tuple([(a, p) for a, p in enumerate(shares) if p > NEGLIGIBLE]), note
 
     def learn(self, note: Note, played: Mix, state: int) -> None:
         """The state of a decision with that note, at which `played` was played."""
         learned = self.learned
-        gains = self._gained(np.array(note.acts, dtype=np.int64), note.mixed)[state]
-        self.master.learn(learned.gains, gains, self._worth(played)[state], note.gaps[state])
+        gains = self._gained(note)[state]
+        self.master.learn(learned.regrets, gains - self._worth(played)[state], note.regrets)
+        learned.gains += np.rint(gains * SCALE).astype(np.int64)
         learned.states1 += state
         if self._logistic_in:
             self._logistic.learn(learned.sums, self._logistic.inputs(note.reports), note.log_odds, state)
-        self._weights = None
+        self._now = None
 
     def members(self) -> dict[str, MemberPart]:
         """What each member's payoff, weight and bound is after the states learned."""
-        gains, span = self.learned.gains, self.hedge.span
-        most = self.learned.states0 * self._tops[0] + self.learned.states1 * self._tops[1]
-        payoffs = (gains.totals * (span / SCALE) + most).tolist()
-        weights, bounds = self.master.weights(gains).tolist(), (span * self.master.bounds(gains)).tolist()
+        learned, span = self.learned, self.hedge.span
+        most = float(np.array([learned.states0, learned.states1]) @ self._tops)
+        payoffs = (learned.gains * (span / SCALE) + most).tolist()
+        weights, bounds = self._standing()[0].tolist(), (span * self.master.bounds(learned.regrets)).tolist()
         return {name: MemberPart(*part) for name, *part in zip(self.names, payoffs, weights, bounds, strict=True)}
+
+    def _standing(self) -> tuple[Floats, tuple[int, ...]]:
+        """Weights and sums of regrets now; the same until a state is learned."""
+        if self._now is None:
+            regrets = self.learned.regrets
+            self._now = self.master.weights(regrets), tuple(regrets.sums.tolist())
+        return self._now
 
     def _mix(self, name: str, rule: Rule, profile: Profile, tally: Tally) -> Mix:
         if name == "hedge":
@@ -129,12 +139,12 @@ class Pool:
         zero, one = self._rows
         return sum([p * zero[a] for a, p in mix]), sum([p * one[a] for a, p in mix])
 
-    def _gained(self, acts: Ints, mixed: Sequence[tuple[float, float]]) -> Floats:
+    def _gained(self, note: Note) -> Floats:
         """Gains of the members in state 0 and 1, shape (2, K)."""
         gains = np.empty((2, len(self.names)))
-        gains[:, self._surely] = self._gains[:, acts]
-        if mixed:
-            gains[:, self._mixing] = np.array(mixed).T
+        gains[:, self._surely] = self._gains[:, note.acts]
+        if note.mixed:
+            gains[:, self._mixing] = np.array(note.mixed).T
         return gains
 
 

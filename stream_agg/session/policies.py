@@ -110,7 +110,7 @@ class Hybrid(Policy):
 
     @property
     def name(self) -> str:  # type: ignore[override]
-        return "hybrid" if self.pool.learned.gains.states else "robust"
+        return "hybrid" if self.pool.learned.regrets.states else "robust"
 
     def act(
         self, rule: Rule, profile: Profile, tally: Tally, told: Mapping[str, float | None]

@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 import orjson
 
-from stream_agg.learn.adahedge import Gains
 from stream_agg.learn.logistic import LogisticSums
+from stream_agg.learn.squint import Ints, Regrets
 
 Prices = tuple[tuple[float, ...], ...]
 """As `rule.Rule.prices`: by expert and level, a 0 at the end for silence."""
@@ -22,35 +22,36 @@ class Note:
     """What learning will need of a decision: a few hundred bytes, gone when its state is learned.
 
     `acts`: the action of each member that plays one for sure; `mixed`: for the others the gain in state 0 and 1;
-    `gaps`: the mixability gap in state 0 and 1; `reports` and `log_odds`: what the logistic pool was told and said.
+    `regrets`: the sums of `learn.squint.Regrets` then; `reports` and `log_odds`: what the logistic pool was told, said.
     """
 
     acts: tuple[int, ...]
     mixed: tuple[tuple[float, float], ...]
-    gaps: tuple[int, int]
+    regrets: tuple[int, ...]
     reports: tuple[float | None, ...]
     log_odds: float
 
     def plain(self) -> list[Any]:
         """For JSON."""
-        return [self.acts, self.mixed, self.gaps, self.reports, self.log_odds]
+        return [self.acts, self.mixed, self.regrets, self.reports, self.log_odds]
 
     @classmethod
     def of(cls, plain: Sequence[Any]) -> Note:
         """The inverse of `plain`."""
-        acts, mixed, (gap0, gap1), reports, log_odds = plain
-        return cls(tuple(acts), tuple((g0, g1) for g0, g1 in mixed), (gap0, gap1), tuple(reports), log_odds)
+        acts, mixed, regrets, reports, log_odds = plain
+        return cls(tuple(acts), tuple((g0, g1) for g0, g1 in mixed), tuple(regrets), tuple(reports), log_odds)
 
 
 @dataclass(slots=True)
 class Learned:
-    """For the session: K sums of gains, and (n+1)(n+2)/2 + n+1 of the logistic pool of n experts.
+    """For the session: 4 sums for each of K members, and (n+1)(n+2)/2 + n+1 of the logistic pool of n experts.
 
-    `states1`: how many of the states learned were 1. `tried`: the states known at the last look at recalibrated levels,
-    `prices` what it found, None until it found some.
+    `gains`: each member's sum of gains. `states1`: how many of the states learned were 1. `tried`: the states known at
+    the last look at recalibrated levels, `prices` what it found, None until it found some.
     """
 
-    gains: Gains
+    regrets: Regrets
+    gains: Ints
     sums: LogisticSums
     states1: int = 0
     tried: int = 0
@@ -59,18 +60,18 @@ class Learned:
     @property
     def states0(self) -> int:
         """How many of the states learned were 0."""
-        return self.gains.states - self.states1
+        return self.regrets.states - self.states1
 
 
 def dump_sums(learned: Learned, members: Sequence[str]) -> bytes:
     """All that every state changes; the symmetric matrix by the rows of its upper triangle."""
-    gains, upper = learned.gains, np.triu_indices(len(learned.sums.pull))
+    known, upper = learned.regrets, np.triu_indices(len(learned.sums.pull))
+    columns = (learned.gains, known.sums, known.squares, known.overlaps)
+    rows = zip(*(column.tolist() for column in columns), strict=True)
     return orjson.dumps(
         {
             "states": [learned.states0, learned.states1],
-            "gains": dict(zip(members, gains.totals.tolist(), strict=True)),
-            "gap": gains.gap,
-            "cost": gains.cost,
+            "members": dict(zip(members, rows, strict=True)),
             "curvature": learned.sums.curvature[upper].tolist(),
             "pull": learned.sums.pull.tolist(),
         }
@@ -80,9 +81,11 @@ def dump_sums(learned: Learned, members: Sequence[str]) -> bytes:
 def load_sums(text: bytes, members: Sequence[str], learned: Learned) -> None:
     """Put back what `dump_sums` wrote."""
     d = orjson.loads(text)
-    states0, states1 = d["states"]
-    totals = np.array([d["gains"][name] for name in members], dtype=np.int64)
-    learned.gains, learned.states1 = Gains(totals, d["gap"], d["cost"], states0 + states1), states1
+    states0, learned.states1 = d["states"]
+    gains, sums, squares, overlaps = zip(*(d["members"][name] for name in members), strict=True)
+    learned.gains = np.array(gains, dtype=np.int64)
+    known = np.array(sums, dtype=np.int64), np.array(squares, dtype=float), np.array(overlaps, dtype=float)
+    learned.regrets = Regrets(*known, states0 + learned.states1)
     pull = np.array(d["pull"], dtype=np.int64)
     curvature = np.zeros((len(pull), len(pull)), dtype=np.int64)
     curvature[np.triu_indices(len(pull))] = d["curvature"]

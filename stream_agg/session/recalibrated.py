@@ -1,9 +1,9 @@
 """The robust rule on recalibrated levels, a member of the pool of `hybrid`: when to look, and what it costs at most.
 
 The rule of the counts so far, at the gamma and epsilon of the rule in force, where every level stands for what it has
-meant (`learn.calibration.recalibrated`). Solved afresh, at the first forecast after the known states have grown by half:
-a function of counts alone. It may cost `LIMIT_S` nominal seconds a state; past that, and where hard rows contradict, the
-member goes on with the prices that it has.
+meant (`learn.calibration.recalibrated`). Solved afresh, at the first forecast after the known states have grown by
+half: a function of counts alone. It may cost `LIMIT_S` nominal seconds a state; past that, and where hard rows
+contradict, the member goes on with the prices that it has.
 """
 
 from __future__ import annotations
