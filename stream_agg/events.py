@@ -184,7 +184,7 @@ class State:
 
 @_value
 class RuleStamp:
-    """The robust rule in force at a decision, and what it was decided by if the policy is `robust`.
+    """The robust rule in force at a decision, and what it was decided by if the action's policy is `robust`.
 
     `gap` per round: no rule is better by more. None where there is no finite proof, and for every other policy: the
     action is not this rule's.
@@ -197,7 +197,8 @@ class RuleStamp:
 
 @_value
 class Action:
-    """A decision. `strategy` is the mixed action, `action` the one drawn from it, `round` counts from 1."""
+    """A decision. `strategy` is the mixed action, `action` the one drawn from it, `round` counts from 1, `policy` is
+    what acted: for `hybrid` the rule, `robust`, until a state is known."""
 
     session: str
     event: str
@@ -289,6 +290,16 @@ class RobustPart:
 
 
 @dataclass(frozen=True, slots=True)
+class MemberPart:
+    """A member of the pool of policy `hybrid`: the expected `payoff` it would have had alone, summed over the known
+    rounds; its `weight` now; and `bound`, what its payoff less the session's `expected_payoff` cannot exceed."""
+
+    payoff: float
+    weight: float
+    bound: float
+
+
+@dataclass(frozen=True, slots=True)
 class RealizedPart:
     """What came back so far. Payoffs and regrets are sums over the `states` known rounds.
 
@@ -306,6 +317,8 @@ class RealizedPart:
     """What `contextual` - `expected_payoff` cannot exceed, whatever the states and their delays; None where the policy
     proves nothing. `contextual_regret`, of the drawn actions, differs from that by the luck of the draws: by more than
     R sqrt(states * log(1/p) / 2) with a chance of p at most, for payoffs that span R within a state."""
+    members: Mapping[str, MemberPart] | None = None
+    """Of policy `hybrid`, from the first known state on."""
 
 
 @dataclass(frozen=True, slots=True)

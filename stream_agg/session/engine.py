@@ -82,6 +82,7 @@ class Session(Solving):
         if self._due(gap):
             outputs += self._solve()
             gap = self._gap()
+        self._recalibrate()
         outputs.append(self._act(forecast, profile, gap))
         if forecast.event in self.parked:
             early = unpark(self, forecast.event)
@@ -154,9 +155,11 @@ class Session(Solving):
         tally = self.tallies.get(profile)
         if tally is None:
             tally = self.tallies[profile] = Tally()
-        mix = self.policy.mix(self.rule, profile, tally)
+        acting = self.policy.name
+        gap = gap if self.policy.follows_rule else None
+        mix, note = self.policy.act(self.rule, profile, tally, forecast.forecasts)
         chosen = draw(mix, uniform(self._draws, forecast.event))
-        stamp = RuleStamp(known.rule_version, known.proven_round, gap if self.policy.follows_rule else None)
+        stamp = RuleStamp(known.rule_version, known.proven_round, gap)
         known.round += 1
         tally.seen += 1
         strategy = self._no_action.copy()
@@ -177,7 +180,8 @@ class Session(Solving):
         elif known.round % spec.half_life == 0:
             self._forget()
         states = tally.states0 + tally.states1
-        remember(self, forecast.event, Decision(known.round, forecast.time_us, profile, mix, chosen, states))
+        decision = Decision(known.round, forecast.time_us, profile, mix, chosen, states, note=note)
+        remember(self, forecast.event, decision)
         self.touch_profile(profile)
         self.touch("state", "counters")
         return Action(
@@ -188,7 +192,7 @@ class Session(Solving):
             profile={name: levels[i] for (name, levels), i in zip(self._levels, profile, strict=True)},
             action=self._action_names[chosen],
             strategy=strategy,
-            policy=spec.policy,
+            policy=acting,
             rule=stamp,
             states_seen=known.states_seen,
             spec_version=known.spec_version,
@@ -220,6 +224,8 @@ class Session(Solving):
             tally.states0 += 1 - value
             tally.states1 += value
         self.policy.learn(known, tally, decision)
+        if self.policy.pool is not None:
+            self.touch("state", "pool")
         self.touch_profile(decision.profile)
         if known.states < max(known.reported_states + 1, known.reported_states * REPORT_GROWTH):
             return "applied", []

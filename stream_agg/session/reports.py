@@ -77,4 +77,5 @@ def _realized(session: Stored) -> RealizedPart:
         contextual=contextual,
         contextual_regret=contextual - known.payoff,
         bound=session.policy.bound(known, session.tallies.values()),
+        members=session.policy.members(),
     )

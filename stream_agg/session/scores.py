@@ -43,11 +43,12 @@ def support(spec: SessionSpec, tallies: Mapping[Profile, Tally]) -> Support:
 
 
 def robust_part(
-    spec: SessionSpec, seen: Support, tallies: Mapping[Profile, Tally], rule: Rule, rounds: int
+    spec: SessionSpec, seen: Support, tallies: Mapping[Profile, Tally], rule: Rule, rounds: int, robust: bool
 ) -> RobustPart:
     """Robust regret of what was played, against a rule solved on the same `rounds`.
 
-    worst case = min_rho sum_e [C(e) + D(e) rho(e)] + gamma * violations; regret = t * value - worst case.
+    worst case = min_rho sum_e [C(e) + D(e) rho(e)] + gamma * violations; regret = t * value - worst case. `robust`:
+    whether all of it was played by robust rules, which is what the theorem bounds.
     """
     ordered = [tallies[tuple(e)] for e in seen.profiles.tolist()]
     slope = np.array([tally.slope for tally in ordered])
@@ -61,7 +62,7 @@ def robust_part(
         value=rule.value,
         worst_case=worst / t,
         regret=t * rule.value - worst,
-        bound=None if spec.half_life else robust_bound(spec, rounds, rule.gamma, rule.epsilon),
+        bound=None if spec.half_life else robust_bound(spec, rounds, rule.gamma, rule.epsilon, robust),
         penalty=penalty,
         value_penalty=rule.penalty,
         exact=rule.exact,
@@ -76,12 +77,12 @@ def no_rounds(rule: Rule) -> RobustPart:
     return RobustPart(0, rule.value, rule.value, 0.0, 0.0, 0.0, 0.0, rule.exact, gamma, 0.0)
 
 
-def robust_bound(spec: SessionSpec, rounds: int, gamma: float, epsilon: float) -> float | None:
+def robust_bound(spec: SessionSpec, rounds: int, gamma: float, epsilon: float, robust: bool) -> float | None:
     """Theorem "online_regret" with the constants of its proof, or 2 U T where that is less (always, for large m):
-    (4U + 4 n gamma) sqrt((m-1) T) + 2U + 2 n gamma + 2 n gamma epsilon T. None for a learner: the theorem is about
-    Algorithm 1."""
+    (4U + 4 n gamma) sqrt((m-1) T) + 2U + 2 n gamma + 2 n gamma epsilon T. None where not all of it was `robust`: the
+    theorem is about Algorithm 1."""
     n, u = len(spec.experts), largest_payoff(spec)
-    if spec.policy != "robust":
+    if not robust:
         return None
     silence = spec.missing == "allow"
     m = math.prod(float(len(a.levels) + silence) for a in spec.experts.values())

@@ -5,9 +5,10 @@ from __future__ import annotations
 from stream_agg.errors import InfeasibleError, SolveError
 from stream_agg.events import Regret, RobustPart, RuleRecord
 from stream_agg.rule.certificate import Certificate
+from stream_agg.rule.rule import Rule
 from stream_agg.rule.solver import Solver, solve_support
 from stream_agg.rule.support import Support
-from stream_agg.session import reports, scores
+from stream_agg.session import recalibrated, reports, scores
 from stream_agg.session.stored import Stored
 from stream_agg.spec import SessionSpec
 
@@ -80,7 +81,7 @@ class Solving(Stored):
                 return []
             self.rule = solver.settle(self._measured()) if settle else solver.rule(old.gamma, old.epsilon, old.least)
             if settle:
-                self.robust = scores.robust_part(self.spec, self._counted(), self.tallies, self.rule, known.round)
+                self.robust = self._robust(self._counted(), self.rule)
         except (InfeasibleError, SolveError) as e:
             self.rule, self._solver, known.failed = old, None, True
             known.counts["unsolved"] += 1
@@ -103,10 +104,22 @@ class Solving(Stored):
             return self.robust
         seen = self._counted()
         try:
-            rule = solve_support(self.spec, seen, self._measured())
-            return scores.robust_part(self.spec, seen, self.tallies, rule, self.counters.round)
+            return self._robust(seen, solve_support(self.spec, seen, self._measured()))
         except (InfeasibleError, SolveError):
             return self.robust
+
+    def _robust(self, seen: Support, rule: Rule) -> RobustPart:
+        rounds, robust = self.counters.round, self.policy.follows_rule
+        return scores.robust_part(self.spec, seen, self.tallies, rule, rounds, robust)
+
+    def _recalibrate(self) -> None:
+        """Policy `hybrid`: another look at what levels have meant, where it is time."""
+        pool, states = self.policy.pool, self.counters.states
+        if pool is None or not pool.recalibrates or not recalibrated.due(states, pool.learned.tried):
+            return
+        found = recalibrated.prices(self.spec, self.tallies, self.rule, states)
+        pool.learned.tried, pool.learned.prices = states, found or pool.learned.prices
+        self.touch("state", "recalibrated")
 
     def _counted(self) -> Support:
         return scores.support(self.spec, self.tallies)

@@ -18,10 +18,12 @@ from stream_agg.session.codec import Counters, Decision, Parked, ProfileText
 from stream_agg.session.drift import Drift
 from stream_agg.session.due import Due
 from stream_agg.session.policies import policy_of
+from stream_agg.session.pool import dump_recalibrated, dump_sums, load_recalibrated, load_sums
 from stream_agg.session.scores import Tally, no_rounds
 from stream_agg.spec import SessionSpec
 
 STATE = ("spec", "counters", "rule", "certificate", "robust", "drift")
+HYBRID = ("pool", "recalibrated")
 
 
 class Stored:
@@ -44,7 +46,8 @@ class Stored:
         """Decisions whose state is not known yet; follows from `events`."""
         self.due_events, self.due_parked = Due({}), Due({})
         self.names = ProfileText(spec)
-        self._dirty: dict[str, set[str]] = {"state": set(STATE), "events": set(), "parked": set()}
+        self._state = STATE if self.policy.pool is None else (*STATE, *HYBRID)
+        self._dirty: dict[str, set[str]] = {"state": set(self._state), "events": set(), "parked": set()}
         self._dirty_profiles: set[Profile] = set()
 
     def touch(self, table: str, key: str) -> None:
@@ -89,6 +92,9 @@ class Stored:
         session.certificate = codec.load_certificate(state["certificate"])
         session.robust = codec.load_robust(state["robust"])
         session.drift = codec.load_drift(state["drift"], session.spec)
+        if (pool := session.policy.pool) is not None:
+            load_sums(state["pool"], pool.names, pool.learned)
+            load_recalibrated(state["recalibrated"], pool.learned)
         session.tallies = {names.profile(k): codec.load_tally(v) for k, v in tables.get("profiles", {}).items()}
         decisions = [(k, codec.load_decision(v)) for k, v in tables.get("events", {}).items()]
         session.events = OrderedDict(sorted(decisions, key=lambda item: item[1].round))
@@ -110,7 +116,7 @@ class Stored:
 
     def _keys(self, table: str) -> list[str]:
         if table == "state":
-            return list(STATE)
+            return list(self._state)
         return list(self.events if table == "events" else self.parked)
 
     def _profiles(self, profiles: Iterable[Profile]) -> dict[str, bytes | None]:
@@ -135,4 +141,6 @@ class Stored:
             return codec.dump_certificate(self.certificate)
         if key == "drift":
             return codec.dump_drift(self.drift, self.spec)
+        if key in HYBRID and (pool := self.policy.pool) is not None:
+            return dump_sums(pool.learned, pool.names) if key == "pool" else dump_recalibrated(pool.learned)
         return codec.dump(self.counters if key == "counters" else self.robust)
