@@ -13,6 +13,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+from PIL import Image  # of matplotlib, in the extra `test`
 from playwright.sync_api import sync_playwright
 
 FEED_MS = 60_000
@@ -31,11 +32,12 @@ def main(to: Path) -> None:
         address = next(line for line in demo.stdout or () if line.startswith("monitor page: ")).split()[-1]
         with sync_playwright() as driver:
             chromium = driver.chromium.launch(executable_path=found, args=flags)
-            page = chromium.new_page(viewport={"width": 1280, "height": 1230})
+            page = chromium.new_page(viewport={"width": 1280, "height": 1380})
             page.goto(address)
             page.locator(".js-plotly-plot .main-svg").first.wait_for(timeout=FEED_MS)
             page.wait_for_timeout(FEED_MS)
             page.screenshot(path=to)
+            Image.open(to).quantize(256).save(to, optimize=True)  # flat colours: half the size
             chromium.close()
     finally:
         demo.send_signal(signal.SIGINT)

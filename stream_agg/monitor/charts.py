@@ -22,8 +22,8 @@ _POINTS_OF_A_TABLE = 50  # the latest: a table is read, not looked at
 
 
 def charts(session: Watched) -> list[Chart]:
-    """Regret and payoff over event time, then calibration by expert."""
-    points = list({point.time: point for point in session.points}.values())  # the last of each time
+    """Regret and payoff over the rounds, then calibration by expert."""
+    points = session.points
     while len(points) > POINTS:
         points = thinned(points)
     experts = [_expert(i, name, rows) for i, (name, rows) in enumerate(calibration(session).items())]
@@ -31,13 +31,13 @@ def charts(session: Watched) -> list[Chart]:
 
 
 def _regret(points: Sequence[Point]) -> Chart:
-    rows = [(p.time, p.robust_round, p.regret, p.bound) for p in points if p.robust_round]
+    rows = _last([(p.robust_round, p.time, p.regret, p.bound) for p in points if p.robust_round])
     return {
         "id": "regret",
         "title": "Running robust regret",
         "note": "How far the play falls behind the best robust rule, summed over the rounds, and what the theorem "
         "allows. The scale is logarithmic above 1.",
-        "head": ["Event time", "Round", "Regret", "Bound"],
+        "head": ["Round", "Event time", "Regret", "Bound"],
         "rows": rows[-_POINTS_OF_A_TABLE:],
         # Regret may be 0 or a little below, which no logarithm shows: it is drawn at 1 at least.
         "data": [
@@ -45,30 +45,28 @@ def _regret(points: Sequence[Point]) -> Chart:
             _line(rows, 3, "Theorem's bound", "--quiet", "dash", least=1.0),
         ],
         "layout": {
-            "xaxis": {"title": {"text": "event time"}},
+            "xaxis": {"title": {"text": "rounds"}},
             "yaxis": {"title": {"text": "sum"}, "type": "log", "dtick": 1},
         },
     }
 
 
 def _payoff(points: Sequence[Point]) -> Chart:
-    rows: list[tuple[Any, ...]] = [
-        (p.time, p.states, *(_per(p, x) for x in (p.payoff, p.single, p.contextual))) for p in points if p.states
-    ]
-    settled = [row for row in rows if row[1] >= rows[-1][1] * _NOISE]
+    rows = _last([(p.states, p.time, *_means(p)) for p in points if p.states])
+    settled = [row for row in rows if row[0] >= rows[-1][0] * _NOISE]
     return {
         "id": "payoff",
         "title": "Realised payoff per event, against the benchmarks",
         "note": "Means over the events whose state is known. The two benchmarks were chosen with hindsight: the best "
         "map from one expert's reports to actions, and the best map from whole profiles.",
-        "head": ["Event time", "States seen", "Payoff", "Best single expert", "Best map of profiles"],
+        "head": ["States seen", "Event time", "Payoff", "Best single expert", "Best map of profiles"],
         "rows": rows[-_POINTS_OF_A_TABLE:],
         "data": [
             _line(settled, 2, "Payoff", "--one"),
             _line(settled, 3, "Best single expert", "--two", "dash"),
             _line(settled, 4, "Best map of profiles", "--three", "dot"),
         ],
-        "layout": {"xaxis": {"title": {"text": "event time"}}, "yaxis": {"title": {"text": "payoff per event"}}},
+        "layout": {"xaxis": {"title": {"text": "states seen"}}, "yaxis": {"title": {"text": "payoff per event"}}},
     }
 
 
@@ -133,5 +131,11 @@ def _line(
     }
 
 
-def _per(point: Point, total: float | None) -> float | None:
-    return None if total is None else total / point.states
+def _last(rows: Sequence[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
+    """The last row of each first number."""
+    return list({row[0]: row for row in rows}.values())
+
+
+def _means(point: Point) -> tuple[float | None, ...]:
+    totals = (point.payoff, point.single, point.contextual)
+    return tuple(None if total is None else total / point.states for total in totals)

@@ -17,14 +17,14 @@ def charts(records: Any, name: str = "rain") -> dict[str, Any]:
     return {chart["id"]: chart for chart in detail(records.view.sessions[name], NOW_S)["charts"]}
 
 
-def test_regret_and_payoff_over_event_time(records: Any) -> None:
+def test_regret_and_payoff_over_the_rounds(records: Any) -> None:
     for day, n in ((1, 100), (2, 200)):
         records.regret(round_=n, states=n, time=f"2026-11-0{day}T00:00:00Z", robust={"round": n, "regret": n / 10})
     regret, payoff = charts(records)["regret"], charts(records)["payoff"]
-    assert regret["rows"] == [("2026-11-01T00:00:00Z", 100, 10.0, 95.0), ("2026-11-02T00:00:00Z", 200, 20.0, 95.0)]
+    assert regret["rows"] == [(100, "2026-11-01T00:00:00Z", 10.0, 95.0), (200, "2026-11-02T00:00:00Z", 20.0, 95.0)]
     assert regret["data"][0]["y"] == [10.0, 20.0]
     assert [row[2:] for row in payoff["rows"]] == [(1.5, 1.4, 1.75)] * 2
-    assert payoff["data"][0]["x"] == ["2026-11-01T00:00:00Z", "2026-11-02T00:00:00Z"]
+    assert payoff["data"][0]["x"] == [100, 200]
 
 
 def test_what_a_logarithm_cannot_show_is_drawn_at_one(records: Any) -> None:
@@ -36,15 +36,17 @@ def test_what_a_logarithm_cannot_show_is_drawn_at_one(records: Any) -> None:
 
 def test_means_of_a_few_events_are_in_the_table_alone(records: Any) -> None:
     for n in (1, 100):
-        records.regret(round_=n, states=n, time=f"2026-11-21T06:00:00.{n:03}Z")
+        records.regret(round_=n, states=n)
     payoff = charts(records)["payoff"]
     assert (len(payoff["rows"]), len(payoff["data"][0]["x"])) == (2, 1)
 
 
-def test_of_equal_times_the_last_is_drawn(records: Any) -> None:
-    for n in (90, 100):
-        records.regret(round_=n, states=n)
-    assert [row[1] for row in charts(records)["payoff"]["rows"]] == [100]
+def test_between_solves_the_regret_stays_where_it_was(records: Any) -> None:
+    for n in (90, 100, 110):
+        records.regret(round_=n, states=n, robust={"round": 80, "regret": 7.0})
+    shown = charts(records)
+    assert [row[0] for row in shown["regret"]["rows"]] == [80]
+    assert [row[0] for row in shown["payoff"]["rows"]] == [90, 100, 110]
 
 
 def test_before_the_first_state_there_is_no_payoff(records: Any) -> None:
