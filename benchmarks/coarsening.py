@@ -11,6 +11,8 @@ Each file of forecasts by the policies, with forecasts rounded to
 The figures are payoffs per event, and what they are more than with 11 equally spaced levels, with the standard error
 of the paired difference. The claim is that which the package rests on: that neither quantiles nor groups pay, by
 more than two standard errors over the better of 6 and 11 equally spaced levels, for the robust rule on most feeds.
+Contextual Hedge, which learns every profile by itself, is another matter: the fewer levels, the more it earns, and
+equally spaced ones do as well as quantiles.
 """
 
 from __future__ import annotations
