@@ -79,7 +79,7 @@ class Worker:
         """As the kernel has it: R, S, T (stopped by a signal), Z."""
         return Path(f"/proc/{self.process.pid}/stat").read_text().rsplit(")", 1)[1].split()[0]
 
-    async def ended(self, seconds: float = 30.0) -> int:
+    async def ended(self, seconds: float = 60.0) -> int:
         """Its exit code, once it has one."""
         await until(lambda: self.process.poll() is not None, f"worker {self.process.pid} to end", seconds)
         return int(self.process.returncode)

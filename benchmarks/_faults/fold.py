@@ -89,7 +89,10 @@ class Fold:
                     self._dead(place, reason)
                 account.dead = []
                 self._report(account, ("close", account.round, account.states))
-        self.kinds["parked"] = sum(len(a.parked) for a in self.accounts.values())
+        accounts = self.accounts.values()
+        self.kinds["parked"] = sum(len(a.parked) for a in accounts)
+        self.kinds["duplicate"] = sum(a.counts["duplicate"] for a in accounts)
+        self.kinds["learned"] = sum(a.states for a in accounts)
 
     def _decoded(self, topic: str, p: int) -> list[tuple[Place, dict[str, Any]]]:
         found = []
@@ -107,7 +110,6 @@ class Fold:
         event = record["event"]
         if repeated and event in account.rounds:
             account.counts["duplicate"] += 1
-            self.kinds["duplicate"] += 1
             return
         try:
             profile = account.profile(record["forecasts"])

@@ -40,7 +40,7 @@ async def untimely(lab: Lab) -> Held:
     async with lab.bed("untimely") as bed:
         await bed.open()
         bed.worker()
-        await bed.send(feed(lab.seed, bed.sessions, lab.size(1000, 20_000), mishaps=5.0))
+        await bed.send(feed(lab.seed, bed.sessions, lab.size(1000, 20_000), mishaps=5.0, minutes=60))
         held = await check(bed, exactly_once=lab.exactly_once)
         kinds = held.figures["kinds"]
         missed = [kind for kind in ("duplicate", "late", "conflict", "unknown", "parked") if not kinds.get(kind)]

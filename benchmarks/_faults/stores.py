@@ -40,7 +40,7 @@ async def emptied(lab: Lab) -> Held:
             bed,
             held,
             "other topics",
-            "the topic ends before",
+            "STREAM_AGG_TOPIC_",
             {"topic_states": f"other-{bed.settings.app}", "create_topics": True},
         )
         worker = bed.worker()
@@ -58,7 +58,7 @@ async def _refuses(bed: Bed, held: Held, name: str, word: str, changes: dict[str
     """A worker that starts now must stop at once, in one line that holds the word, and change nothing."""
     before = _dump(bed)
     worker = bed.worker(changes)
-    code = await worker.ended(60)
+    code = await worker.ended()
     last = worker.text().strip().splitlines()[-1]
     held.claim(f"{name}: refused", code == 1 and word in last and "Traceback" not in worker.text(), last)
     held.claim(f"{name}: nothing was touched", _dump(bed) == before, "something was written")
