@@ -44,7 +44,7 @@ def main() -> int:
     ]
     failed = 0
     with tempfile.TemporaryDirectory(prefix="faults-") as scratch:
-        home = args.home or Path(scratch)
+        home = args.home / Path(scratch).name if args.home else Path(scratch)
         with Lab(home, seed=args.seed, smoke=args.smoke, big=args.big, delivery=args.delivery) as lab:
             for name in wanted:
                 result = run(name, lab)
@@ -79,7 +79,7 @@ def tell(result: dict[str, Any], as_json: bool) -> None:
     print(f"       held: {', '.join(n for n in result['invariants'] if n not in result['failing'])}")
     print(f"       {result['figures']}")
     for name, found in result["failing"].items():
-        for text in found[:5]:
+        for text in found[: 1 if name == "ran" else 5]:
             print(f"       {name}: {text}")
     sys.stdout.flush()
 

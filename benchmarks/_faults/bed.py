@@ -27,6 +27,7 @@ from redis import Redis as Client
 import stream_agg
 from _faults.feed import Record, specs
 from _faults.fold import Published
+from stream_agg.store.tables import SCHEMA
 from stream_agg.worker.broker import create_topics
 from stream_agg.worker.settings import PREFIX, Settings
 
@@ -78,7 +79,7 @@ class Worker:
         """As the kernel has it: R, S, T (stopped by a signal), Z."""
         return Path(f"/proc/{self.process.pid}/stat").read_text().rsplit(")", 1)[1].split()[0]
 
-    async def ended(self, seconds: float = 30.0) -> int:
+    async def ended(self, seconds: float = 60.0) -> int:
         """Its exit code, once it has one."""
         await until(lambda: self.process.poll() is not None, f"worker {self.process.pid} to end", seconds)
         return int(self.process.returncode)
@@ -210,6 +211,16 @@ class Bed:
             lag += sum(offset >= at for offset, _ in records[-5000:])
         return lag
 
+    def behind_by_offset(self) -> int:
+        """The same, quickly, where no offset is left out."""
+        ends = {key: records[-1][0] + 1 for key, records in self.sent.items() if records}
+        return sum(end - int(self.meta(p).get(f"next:{self.topic(t)}", 0)) for (t, p), end in ends.items())
+
+    @property
+    def schema(self) -> int:
+        """The version of what is stored."""
+        return SCHEMA
+
     async def redis_until(self, done: Callable[[], Any], what: str, seconds: float = PATIENCE_S) -> None:
         """Wait for a condition about what Redis holds; while it is away, it is not so."""
         await until(lambda: _answered(done), what, seconds)
@@ -247,7 +258,7 @@ class Bed:
         return found  # type: ignore[return-value]
 
     async def collect(self) -> Collected:
-        """Everything in the output topics that a `read_committed` reader is given."""
+        """Everything in the output topics that a `read_committed` reader is given; of copies that differ the last."""
         got, seen = Collected(), {}  # type: ignore[var-annotated]
         names = ("actions", "regret", "dead_letters")
         at = [TopicPartition(self.topic(t), p) for t in names for p in range(self.settings.partitions)]
@@ -257,11 +268,12 @@ class Bed:
                 headers = {name: value.decode("utf-8", "replace") for name, value in record.headers}
                 key = (topic, headers["ce_id"])
                 got.copies[topic] += 1
-                if key in seen:
+                again = seen.get(key)
+                if again is not None:
                     got.copies[f"{topic} again"] += 1
-                    if seen[key] != record.value:
-                        got.unequal.append(f"{topic} {headers['ce_id']}: {seen[key]!r}, then {record.value!r}"[:500])
-                    continue
+                    if again == record.value:
+                        continue
+                    got.unequal.append(f"{topic} {headers['ce_id']}: {again!r}, then {record.value!r}"[:500])
                 seen[key] = record.value
                 self._take(got, topic, headers, record)
         return got
@@ -275,7 +287,8 @@ class Bed:
             got.action_times.append(record.timestamp / 1000)
         elif topic == "regret":
             value = json.loads(record.value)
-            out.regrets.setdefault(value["session"], []).append(value)
+            name = value["reason"], value["round"], value["realized"]["states"]
+            out.regrets.setdefault(value["session"], {})[name] = value
         else:
             source = next(t for t in TOPICS if headers["topic"] == self.topic(t))
             out.dead[source, int(headers["partition"]), int(headers["offset"])] = headers["reason"], record.value

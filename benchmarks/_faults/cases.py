@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
-from _faults import kills, network, simulation
+from _faults import inputs, kills, network, simulation, soak, stores
 from _faults.check import Held
 from _faults.lab import Lab
 
@@ -50,4 +50,35 @@ CASES = {
         network.redis_killed,
     ),
     "9": Case("Redis failover to a stale replica", "a replica that missed 400 records is promoted", network.failover),
+    "10": Case(
+        "Redis empty, other schema version, other topics",
+        "FLUSHALL under a running worker; the version set to 99; a worker told of another states topic",
+        stores.emptied,
+    ),
+    "11": Case("stored offset out of retention", "delete-records past what was applied", stores.out_of_retention),
+    "12": Case("every record sent twice", "by the producer", inputs.twice),
+    "13": Case("states early, late, never, out of order, conflicting", "five times as many as usual", inputs.untimely),
+    "14": Case(
+        "poison",
+        "bad JSON and UTF-8, NaN, 1e308, 100,000 levels deep, 10 MB, wrong types, unknown experts, empty, huge ids",
+        inputs.poisoned,
+    ),
+    "15": Case("input with aborted transactions", "a transactional producer, every third aborted", inputs.aborted),
+    "16": Case(
+        "slow event at the head, fast followers, kill",
+        "stopped before the commit of one record with others fetched, then SIGKILL",
+        inputs.slow_head,
+    ),
+    "17": Case("clock jumps", "libfaketime: an hour on, an hour back, a day back, eleven days on", inputs.clocks),
+    "18": Case(
+        "Redis at maxmemory; disk full for its append-only file",
+        "CONFIG SET maxmemory; a file system of 4 MB, filled",
+        stores.full,
+    ),
+    "19": Case(
+        "a solve slower than the session timeout", "experts and levels by the dozen, solved often", inputs.slow_solve
+    ),
+    "20": Case("backlog at start", "records sent before the worker starts", inputs.backlog),
+    "23": Case("soak", "all of this at once", soak.soak),
+    "24": Case("backup, wipe, restore, replay of the tail", "an RDB file", stores.restored),
 }

@@ -72,7 +72,7 @@ async def check(bed: Bed, *, exactly_once: bool = False, rewound: bool = False, 
     actions = dict(got.published.actions)
     for session, rounds in got.order.items() if not rewound else ():
         held.claim("I3", rounds == list(range(1, len(rounds) + 1)), f"{session}: rounds out of order or missing")
-    fold = Fold(bed.specs, log, got.published, programs).run()
+    fold = Fold(bed.specs, log, got.published, programs, rewound).run()
     fold.compare(stored)
     for name in ("I1", "I2", "I3", "I4"):
         for text in fold.faults.get(name, []):

@@ -33,11 +33,11 @@ def specs(seed: int, count: int) -> dict[str, dict[str, Any]]:
     }
 
 
-def feed(seed: int, sessions: int, events: int, *, mishaps: float = 1.0) -> Iterator[Record]:
+def feed(seed: int, sessions: int, events: int, *, mishaps: float = 1.0, minutes: int = 10) -> Iterator[Record]:
     """`events` events in order of time, their states 1 to 4 days later; of all, shares of `mishaps` times a few
     per cent are sent twice, out of order, contradicted, too late, early, never known, or no event at all."""
     rng = random.Random(seed)
-    step, waiting = timedelta(minutes=10), list[tuple[datetime, int, Record]]()
+    step, waiting = timedelta(minutes=minutes), list[tuple[datetime, int, Record]]()
     for k in range(events):
         now = START + step * (k // sessions)
         while waiting and waiting[0][0] <= now:

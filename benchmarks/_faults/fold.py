@@ -17,12 +17,16 @@ Log = Mapping[tuple[str, int], Sequence[tuple[int, bytes]]]
 """(topic, partition) -> (offset, value) of every record, in order."""
 
 
+Moment = tuple[str, int, int]
+"""Of a report: its reason, after how many rounds, and how many known states."""
+
+
 @dataclass
 class Published:
-    """What the output topics hold, the first of every id."""
+    """What the output topics hold, one of every id."""
 
     actions: dict[tuple[str, str], dict[str, Any]] = field(default_factory=dict)
-    regrets: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
+    regrets: dict[str, dict[Moment, dict[str, Any]]] = field(default_factory=dict)
     dead: dict[Place, tuple[str, bytes]] = field(default_factory=dict)
 
 
@@ -35,6 +39,8 @@ class Fold:
     out: Published
     programs: bool = True
     """Whether robust regret is checked by linear programs of its own."""
+    rewound: bool = False
+    """Whether the store went back in time: reports of before, at moments that did not come again, are let pass."""
     reasons: bool = True
     """Whether the dead letters come with their reasons."""
     accounts: dict[str, Account] = field(default_factory=dict)
@@ -50,8 +56,8 @@ class Fold:
         for place, reason in ((place, told[0]) for place, told in self.out.dead.items()):
             self._fault("I1", f"a dead letter of {place} ({reason}) that should not be")
         for session, reports in self.out.regrets.items():
-            for report in reports:
-                self._fault("I4", f"{session}: no moment fits the {_name(report)} report")
+            for moment in () if self.rewound else reports:
+                self._fault("I4", f"{session}: no moment fits the {moment} report")
         return self
 
     def _fault(self, invariant: str, text: str) -> None:
@@ -83,7 +89,10 @@ class Fold:
                     self._dead(place, reason)
                 account.dead = []
                 self._report(account, ("close", account.round, account.states))
-        self.kinds["parked"] = sum(len(a.parked) for a in self.accounts.values())
+        accounts = self.accounts.values()
+        self.kinds["parked"] = sum(len(a.parked) for a in accounts)
+        self.kinds["duplicate"] = sum(a.counts["duplicate"] for a in accounts)
+        self.kinds["learned"] = sum(a.states for a in accounts)
 
     def _decoded(self, topic: str, p: int) -> list[tuple[Place, dict[str, Any]]]:
         found = []
@@ -101,7 +110,6 @@ class Fold:
         event = record["event"]
         if repeated and event in account.rounds:
             account.counts["duplicate"] += 1
-            self.kinds["duplicate"] += 1
             return
         try:
             profile = account.profile(record["forecasts"])
@@ -139,10 +147,9 @@ class Fold:
             self._report(account, ("states", rounds, known))
         account.learned.clear()
 
-    def _report(self, account: Account, moment: tuple[str, int, int]) -> None:
-        reports = self.out.regrets.get(account.spec["session"], [])
-        for report in [r for r in reports if _name(r) == moment]:
-            reports.remove(report)
+    def _report(self, account: Account, moment: Moment) -> None:
+        report = self.out.regrets.get(account.spec["session"], {}).pop(moment, None)
+        if report is not None:
             self.checked["reports"] += 1
             known, oih = report["realized"], account.hindsight()
             found = [
@@ -187,10 +194,6 @@ class Fold:
             for text in _state_differs(self.accounts[name], stored[name]):
                 self._fault("I2", f"{name}: {text}")
             self.checked["sessions"] += 1
-
-
-def _name(report: Mapping[str, Any]) -> tuple[str, int, int]:
-    return report["reason"], report["round"], report["realized"]["states"]
 
 
 def _counts(told: Mapping[str, int], account: Account) -> list[tuple[str, Any, Any]]:

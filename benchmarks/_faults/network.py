@@ -150,11 +150,12 @@ async def failover(lab: Lab) -> Held:
     new = await lab.own(Redis(lab.home / "redis-9b"))
     async with (
         Proxy(old.port) as proxy,
-        lab.bed("failover", redis=old, redis_url=f"redis://127.0.0.1:{proxy.port}/0", batch=20) as bed,
+        lab.bed("failover", redis=old, batch=20) as bed,
     ):
         await bed.open()
+        through = {"redis_url": f"redis://127.0.0.1:{proxy.port}/0"}
         records = feed(lab.seed, bed.sessions, 10**6)
-        worker = bed.worker()
+        worker = bed.worker(through)
         await bed.send(islice(records, lab.size(500, 3000)))
         await bed.settle()
         replica = _client(new)
@@ -165,15 +166,14 @@ async def failover(lab: Lab) -> Held:
         await bed.send(islice(records, 400))
         await bed.settle()
         old.kill()
-        proxy.target = new.port
+        proxy.target, bed.redis = new.port, replica
         proxy.reset()
         await bed.send(islice(records, 300))
         await until(lambda: worker.process.poll() is not None, "the worker to see it")
         said = worker.said("went back in time")
-        heir = bed.worker()
+        heir = bed.worker(through)
         await until(lambda: heir.said("applied again"), "the heir to go back")
         held = await check(bed, rewound=True)
-        replica.close()
     held.claim("said", said, f"no word of it: {worker.text()[-300:]}")
     return held
 

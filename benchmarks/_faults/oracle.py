@@ -9,6 +9,7 @@ from __future__ import annotations
 import itertools
 import json
 import re
+import sys
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -33,7 +34,7 @@ class Refused(Exception):  # noqa: N818 - it is no error of ours
 def event_of(value: bytes, kind: str) -> dict[str, Any]:
     """The checked record of a topic; `Refused` where it is none."""
     try:
-        record = json.loads(value.decode(), parse_constant=lambda text: _refuse("bad_json"))
+        record = json.loads(value.decode(), parse_constant=_no_number, parse_float=_finite)
     except (ValueError, RecursionError):
         _refuse("bad_json")
     if not isinstance(record, dict):
@@ -55,6 +56,15 @@ def event_of(value: bytes, kind: str) -> dict[str, Any]:
         if p is not None and not (type(p) in (int, float) and 0 <= p <= 1):
             _refuse("bad_event")
     return record
+
+
+def _finite(text: str) -> float:
+    number = float(text)
+    return number if abs(number) <= sys.float_info.max else _no_number(text)
+
+
+def _no_number(text: str) -> Any:
+    _refuse("bad_json")
 
 
 def _refuse(reason: str) -> Any:

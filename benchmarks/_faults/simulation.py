@@ -450,7 +450,8 @@ def _judge(world: World, specs: Mapping[str, Any], stored: Mapping[str, Tables],
             out.actions[told["session"], told["event"]] = told
         elif topic == to.topic_regret:
             told = json.loads(value)
-            out.regrets.setdefault(told["session"], []).append(told)
+            moment = told["reason"], told["round"], told["realized"]["states"]
+            out.regrets.setdefault(told["session"], {})[moment] = told
         elif topic == to.topic_dead_letters:
             source, partition, offset = name.rsplit("/", 2)
             out.dead[source, int(partition), int(offset)] = "", value

@@ -170,14 +170,9 @@ class Loop:
     async def _claim_one(self, partition: int, committed: Mapping[tuple[str, int], int | None]) -> Owned:
         topics = self.settings.inputs
         first = await self.specs.earliest(topics, partition)
+        hints = {topic: committed.get((topic, partition)) for topic in topics}
+        self._refuse_foreign((await self.store.peek(partition)).next_offsets, partition, hints, first)
         claim = await self.store.claim(partition)
-        if not claim.next_offsets and not self.settings.rebuild:
-            hints = {topic: committed.get((topic, partition)) for topic in topics}
-            if any(offset is not None and offset > first[topic] for topic, offset in hints.items()):
-                raise RefusedError(
-                    f"Redis holds nothing of partition {partition}, but the group {self.settings.app!r} has read it: "
-                    "restore Redis from its backup, or start once with --rebuild to replay the retained records"
-                )
         offsets = {topic: claim.next_offsets.get(topic, first[topic]) for topic in topics}
         owned = Owned(partition, claim.epoch, offsets, dict(claim.next_offsets), await self.publisher.claim(partition))
         reach("after_claim")
@@ -193,8 +188,30 @@ class Loop:
             raise UnavailableError(str(e)) from e
         await self._trim(owned)
         _log.info("partition %d is ours (epoch %d, %d rows published again)", partition, claim.epoch, rows)
-        self._say_if_rewound(owned, {topic: committed.get((topic, partition)) for topic in topics})
+        self._say_if_rewound(owned, hints)
         return owned
+
+    def _refuse_foreign(
+        self,
+        stored: Mapping[str, int],
+        partition: int,
+        committed: Mapping[str, int | None],
+        first: Mapping[str, int],
+    ) -> None:
+        """`RefusedError`, before anything is touched, where what the store holds is not of these topics."""
+        others = sorted(set(stored) - set(committed))
+        if others:
+            raise RefusedError(
+                f"Redis holds partition {partition} of {self.settings.app!r} as it was read from {', '.join(others)}, "
+                "which is none of this worker's topics: set the STREAM_AGG_TOPIC_* of then, or start afresh under "
+                "another app name"
+            )
+        read = any(offset is not None and offset > first[topic] for topic, offset in committed.items())
+        if read and not stored and not self.settings.rebuild:
+            raise RefusedError(
+                f"Redis holds nothing of partition {partition}, but the group {self.settings.app!r} has read it: "
+                "restore Redis from its backup, or start once with --rebuild to replay the retained records"
+            )
 
     def _say_if_rewound(self, owned: Owned, committed: Mapping[str, int | None]) -> None:
         """Redis is the state of record: where Kafka knows of more, a failover or an old backup took Redis back."""
