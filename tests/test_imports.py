@@ -46,7 +46,7 @@ PACKAGES = {
 OWNERS = {
     "highspy": {"rule/program.py"},
     "numba": {"rule/kernel.py", "rule/search.py", "rule/pivots.py", "rule/certificate.py"},
-    "redis": {"store/redis.py"},
+    "redis": {"store/redis.py", "store/connect.py"},
     "faust": {"worker/app.py", "worker/batches.py", "worker/fetching.py"},
     "mode": {"worker/app.py"},
     "yarl": {"worker/app.py"},
