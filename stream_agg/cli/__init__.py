@@ -21,6 +21,7 @@ _COMMANDS = {
     "worker": "stream_agg.cli.worker",
     "replay": "stream_agg.cli.replay",
     "verify": "stream_agg.cli.verify",
+    "session": "stream_agg.cli.session",
     "dead-letters": "stream_agg.cli.dead_letters",
     "solve": "stream_agg.cli.solve",
 }

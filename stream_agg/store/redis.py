@@ -15,7 +15,7 @@ from redis import exceptions as theirs
 from stream_agg.errors import ConfigError, RefusedError, UnavailableError
 from stream_agg.store.commit import CLAIM, COMMIT, LOAD, PEEK, SESSIONS, TRIM, Argument, Script, commit_call
 from stream_agg.store.connect import connect
-from stream_agg.store.keys import EPOCH, NEXT, VERSION, Keys
+from stream_agg.store.keys import EPOCH, NEXT, RESTORING, VERSION, Keys
 from stream_agg.store.tables import SCHEMA, TABLES, Claim, Commit, Committed, Outcome, Store, Tables
 
 _REMEDIES = {
@@ -129,6 +129,11 @@ class RedisStore(Store):
             raise self._other_schema(partition, found)
 
     def _other_schema(self, partition: int, found: bytes) -> RefusedError:
+        if found == RESTORING.encode():
+            return RefusedError(
+                f"partition {partition} of {self._app!r} in Redis at {self._where} is being put back from a backup: "
+                "wait for `stream-agg session import`, or run it again if it was broken off"
+            )
         return RefusedError(
             f"Redis at {self._where} holds partition {partition} of {self._app!r} in schema version "
             f"{found.decode(errors='replace') or 'unknown'}, this program reads and writes version {SCHEMA}: run the "
