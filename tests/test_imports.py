@@ -63,7 +63,7 @@ PACKAGES = {
 OWNERS = {
     "highspy": {"rule/program.py"},
     "numba": {"rule/kernel.py", "rule/search.py", "rule/pivots.py", "rule/certificate.py"},
-    "redis": {"store/redis.py"},
+    "redis": {"store/redis.py", "store/connect.py"},
     "prometheus_client": {"watch/metrics.py"},
     "opentelemetry": {"watch/tracing.py"},
     "faust": {"worker/app.py", "worker/batches.py", "worker/fetching.py"},

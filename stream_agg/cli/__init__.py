@@ -22,6 +22,7 @@ _COMMANDS = {
     "replay": "stream_agg.cli.replay",
     "verify": "stream_agg.cli.verify",
     "monitor": "stream_agg.cli.monitor",
+    "session": "stream_agg.cli.session",
     "dead-letters": "stream_agg.cli.dead_letters",
     "solve": "stream_agg.cli.solve",
     "doctor": "stream_agg.cli.doctor",

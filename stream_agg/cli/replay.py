@@ -22,6 +22,7 @@ from stream_agg.cli.common import (
     warm_up,
 )
 from stream_agg.cli.local import deployment
+from stream_agg.cli.topics import Wanted, bound, replay_topics
 from stream_agg.errors import ConfigError
 from stream_agg.events import parse_duration
 from stream_agg.replay import files, kafka
@@ -38,11 +39,17 @@ Examples:
   stream-agg replay flu.csv.gz --spec flu.json --delay P7D --set gamma=4
   stream-agg replay flu.csv.gz --spec flu.json --delay P7D --compare --out report
   stream-agg replay rain.csv --spec rain.json --through-kafka --embedded
+  stream-agg replay --topics --set gamma=4 --out what-if
 """
 
 
 @click.command(epilog=EXAMPLES)
-@click.argument("source", type=click.Path(path_type=Path))
+@click.argument("source", type=click.Path(path_type=Path), required=False)
+@click.option("--topics", is_flag=True, help="Replay the input topics of a deployment instead of a file.")
+@click.option("--from", "since", multiple=True, metavar="TIME|P:O", help="With --topics: from that time, or offset.")
+@click.option("--to", "until", multiple=True, metavar="TIME|P:O", help="With --topics: to before that time, or offset.")
+@click.option("--into", metavar="PREFIX", help="With --topics: write to topics whose names begin with it.")
+@click.option("--create-topics", is_flag=True, help="With --into: create those topics where they are missing.")
 @click.option("--spec", "spec_file", type=click.Path(path_type=Path), help="Session spec (JSON).")
 @click.option("--levels", type=int, help="Without --spec: how many equally spaced levels every expert has.")
 @click.option("--action", "actions", multiple=True, metavar="NAME=U0,U1", help="Without --spec: an action's payoffs.")
@@ -64,7 +71,12 @@ Examples:
 @click.option("--dry-run", is_flag=True, help="Read and check everything, decide nothing.")
 @click.option("--json", "as_json", is_flag=True, help="Print the final report as JSON.")
 def replay(
-    source: Path,
+    source: Path | None,
+    topics: bool,
+    since: tuple[str, ...],
+    until: tuple[str, ...],
+    into: str | None,
+    create_topics: bool,
     spec_file: Path | None,
     levels: int | None,
     actions: tuple[str, ...],
@@ -80,11 +92,28 @@ def replay(
     dry_run: bool,
     as_json: bool,
 ) -> None:
-    """Replay SOURCE, a CSV or JSONL file of forecasts with outcomes, gzipped or plain.
+    """Replay SOURCE, a CSV or JSONL file of forecasts with outcomes, gzipped or plain; or --topics.
 
     The CSV header is event_id,time,outcome and one column per expert; an empty cell is a silent expert or an unknown
     outcome. Rows of equal time are all decided before any of their outcomes is revealed.
+
+    With --topics what a deployment's input topics hold is replayed: all of it in the order in which the worker applied
+    it, a part of it (--from, --to) in the order of its times and from empty sessions.
     """
+    if topics:
+        if source or spec_file or levels or actions or session or through_kafka or embedded or redis_url:
+            raise ConfigError("--topics goes with --from, --to, --set, --out, --into, --brokers, --dry-run and --json")
+        if out is not None and into is not None:
+            raise ConfigError("--out and --into: choose one")
+        wanted = Wanted(
+            bound("--from", since), bound("--to", until), overrides(changes), out, into, create_topics, dry_run, as_json
+        )
+        replay_topics(settings_of(brokers=brokers), wanted)
+        return
+    if source is None:
+        raise ConfigError("give a SOURCE file, or --topics")
+    if since or until or into is not None or create_topics:
+        raise ConfigError("--from, --to, --into and --create-topics go with --topics")
     try:
         delay_us = parse_duration(delay)
     except ValueError as e:

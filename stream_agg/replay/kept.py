@@ -60,6 +60,11 @@ class Kept:
         self.drop(name)
         self._live[name] = session
 
+    def names(self) -> list[str]:
+        """Of all sessions, sorted."""
+        filed = self._file.execute("SELECT name FROM sessions")
+        return sorted({*self._live, *(name for (name,) in filed)})
+
     def drop(self, name: str) -> None:
         """Hold it no longer."""
         if self._live.pop(name, None) is None:

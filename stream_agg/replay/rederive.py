@@ -93,9 +93,7 @@ class Rederived:
             raise published.wrong(f"event {forecast.event!r} of session {name!r} cannot be used: {e}") from None
         for output in outputs:
             if isinstance(output, Action):
-                derived = orjson.dumps(output)
-                if derived != published.value:
-                    raise _differs(published, derived)
+                self._action(output, published)
             else:
                 self._meet(name, output)
 
@@ -122,6 +120,11 @@ class Rederived:
             left = self._duplicates.pop(name) - duplicates
             if left:
                 self._duplicates[name] = left
+
+    def _action(self, action: Action, published: Item) -> None:
+        derived = orjson.dumps(action)
+        if derived != published.value:
+            raise _differs(published, derived)
 
     def _meet(self, name: str, output: Output) -> None:
         if isinstance(output, Regret):

@@ -135,13 +135,12 @@ class Verification:
             for topic in outputs
         )
         with Kept() as kept:
-            made = Rederived(kept, regrets, rules)
+            made = self._made(kept, regrets, rules)
             orders = [Order(self._inputs(p, since_ms), actions, dead, made, tell) for p in partitions]
             try:
                 _run_together(orders, made)
                 if not any(order.pending for order in orders):
-                    for item in chain(actions.rest(), regrets.rest(), rules.rest()):
-                        raise item.wrong("nothing in the inputs gives it")
+                    self._finish(actions, made)
             finally:
                 verdict.pending += made.pending + sum(order.pending for order in orders)
                 verdict.unverifiable += sorted(set().union(*(order.unverifiable for order in orders)))
@@ -150,6 +149,13 @@ class Verification:
                 verdict.regrets += regrets.taken
                 verdict.rules += rules.taken
                 verdict.repeats += actions.repeats + regrets.repeats + rules.repeats
+
+    def _made(self, kept: Kept, regrets: Published, rules: Published) -> Rederived:
+        return Rederived(kept, regrets, rules)
+
+    def _finish(self, actions: Published, made: Rederived) -> None:
+        for item in chain(actions.rest(), made.regrets.rest(), made.rules.rest()):
+            raise item.wrong("nothing in the inputs gives it")
 
     def _inputs(self, partition: int, since_ms: float | None) -> Inputs:
         names = dict(zip(("sessions", "forecasts", "states"), self.to.inputs, strict=True))

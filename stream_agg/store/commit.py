@@ -7,21 +7,43 @@ that can fail. The first write is one that Redis refuses when its memory is full
 from __future__ import annotations
 
 from collections.abc import Iterator
+from hashlib import sha1
 
 from stream_agg.store.keys import EPOCH, NEXT, OUTBOX, TRIMMED, VERSION, Keys
 from stream_agg.store.tables import SCHEMA, TABLES, Commit, SessionChange
 
 Argument = str | bytes | int
 
+
+class Script:
+    """Lua, and the name under which a server that has run it knows it."""
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+        self.sha = sha1(text.encode(), usedforsecurity=False).hexdigest()
+
+
 _MOST_ARGS = 1000  # in one redis.call: Lua 5.1 cannot unpack more than its stack, 8000
 
-CLAIM = f"""
+CLAIM = Script(f"""
 local found = redis.call('HGET', KEYS[1], '{VERSION}')
 if found and found ~= ARGV[1] then return {{'schema', found}} end
 if not found then redis.call('HSET', KEYS[1], '{VERSION}', ARGV[1]) end
 redis.call('HINCRBY', KEYS[1], '{EPOCH}', 1)
 return {{'ok', redis.call('HGETALL', KEYS[1]), redis.call('HGETALL', KEYS[2])}}
-"""
+""")
+
+# Reads are scripts too: several keys at one moment, on a cluster as on one server.
+
+PEEK = Script("return {redis.call('HGETALL', KEYS[1]), redis.call('HGETALL', KEYS[2])}")
+
+SESSIONS = Script(f"return {{redis.call('HGET', KEYS[1], '{VERSION}') or '', redis.call('SMEMBERS', KEYS[2])}}")
+
+LOAD = Script(f"""
+local found = {{redis.call('HGET', KEYS[1], '{VERSION}') or '', redis.call('SISMEMBER', KEYS[2], ARGV[1])}}
+for i = 3, #KEYS do found[i] = redis.call('HGETALL', KEYS[i]) end
+return found
+""")
 
 _OWNED = f"""
 local function refusal()
@@ -37,15 +59,15 @@ local function trim(upto)
 end
 """
 
-TRIM = f"""
+TRIM = Script(f"""
 {_OWNED}
 local refused = refusal()
 if refused then return {{refused, redis.call('HGET', KEYS[1], '{VERSION}') or ''}} end
 trim(tonumber(ARGV[3]))
 return {{'ok'}}
-"""
+""")
 
-COMMIT = f"""
+COMMIT = Script(f"""
 {_OWNED}
 local at = 3
 local function take()
@@ -88,7 +110,7 @@ for first = 4, #KEYS, {len(TABLES)} do
   end
 end
 return {{'ok', number, following}}
-"""
+""")
 
 
 def commit_call(keys: Keys, commit: Commit) -> tuple[list[str], list[Argument]]:

@@ -20,6 +20,9 @@ OUTBOX = "outbox"
 TRIMMED = "trimmed"
 NEXT = "next:"
 
+RESTORING = "restoring"
+"""Stands in place of the schema's version while a partition is put back from a backup: nobody can claim it."""
+
 
 class Keys:
     """The keys of one app and partition. Raises `ConfigError` for an app name that would break the hash tag."""

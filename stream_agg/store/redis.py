@@ -12,14 +12,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from redis import exceptions as theirs
-from redis.asyncio import ConnectionPool, Redis
-from redis.asyncio.connection import parse_url
-from redis.asyncio.retry import Retry
-from redis.backoff import NoBackoff
 
 from stream_agg.errors import ConfigError, RefusedError, UnavailableError
-from stream_agg.store.commit import CLAIM, COMMIT, TRIM, commit_call
-from stream_agg.store.keys import EPOCH, NEXT, VERSION, Keys
+from stream_agg.store.commit import CLAIM, COMMIT, LOAD, PEEK, SESSIONS, TRIM, Argument, Script, commit_call
+from stream_agg.store.connect import connect
+from stream_agg.store.keys import EPOCH, NEXT, RESTORING, VERSION, Keys
 from stream_agg.store.tables import SCHEMA, TABLES, Claim, Commit, Committed, Outcome, Store, Tables
 
 _REMEDIES = {
@@ -69,7 +66,7 @@ class About:
 
 
 class RedisStore(Store):
-    """A `Store` in the Redis at `url` (`redis://`, `rediss://` or `unix://`), under keys that begin with `app`.
+    """A `Store` in the Redis at `url` (one server, a cluster, or by sentinels), under keys that begin with `app`.
 
     Nothing is connected before the first call. A server that is silent for `timeout_s` seconds does not answer.
     Raises `ConfigError` for a URL or an app name that cannot work, and later where the server does not let us in.
@@ -78,17 +75,12 @@ class RedisStore(Store):
     def __init__(self, url: str, app: str = "stream_agg", timeout_s: float = 5.0) -> None:
         Keys(app, 0)
         self._app = app
-        options = _options(url, timeout_s)
-        self._where = options.get("path") or f"{options.get('host', 'localhost')}:{options.get('port', 6379)}"
-        self._redis = Redis.from_pool(_pool(options))
-        self._claim = self._redis.register_script(CLAIM)
-        self._commit = self._redis.register_script(COMMIT)
-        self._trim = self._redis.register_script(TRIM)
+        self._redis, self._where, self._guides = connect(url, timeout_s)
 
     async def claim(self, partition: int) -> Claim:
         keys = self._keys(partition)
         with self._answering():
-            word, *found = await self._claim(keys=[keys.meta, keys.outbox], args=[SCHEMA])
+            word, *found = await self._run(CLAIM, [keys.meta, keys.outbox], [SCHEMA])
         if word == b"schema":
             raise self._other_schema(partition, found[0])
         meta, outbox = map(_pairs, found)
@@ -97,32 +89,25 @@ class RedisStore(Store):
     async def peek(self, partition: int) -> Claim:
         keys = self._keys(partition)
         with self._answering():
-            async with self._redis.pipeline(transaction=True) as pipe:
-                pipe.hgetall(keys.meta)
-                pipe.hgetall(keys.outbox)
-                meta, outbox = await pipe.execute()
+            meta, outbox = map(_pairs, await self._run(PEEK, [keys.meta, keys.outbox], []))
         self._check_schema(partition, meta.get(VERSION.encode()))
         return _view(partition, meta, outbox)
 
     async def load(self, partition: int, session: str) -> Tables | None:
         keys = self._keys(partition)
         with self._answering():
-            async with self._redis.pipeline(transaction=True) as pipe:
-                pipe.hget(keys.meta, VERSION)
-                pipe.sismember(keys.sessions, session)
-                for key in keys.tables(session):
-                    pipe.hgetall(key)
-                schema, held, *tables = await pipe.execute()
+            names = [keys.meta, keys.sessions, *keys.tables(session)]
+            schema, held, *tables = await self._run(LOAD, names, [session])
         self._check_schema(partition, schema)
         if not held:
             return None
-        named = zip(TABLES, tables, strict=True)
+        named = zip(TABLES, map(_pairs, tables), strict=True)
         return {table: {name.decode(): value for name, value in fields.items()} for table, fields in named if fields}
 
     async def commit(self, commit: Commit) -> Committed:
         keys, arguments = commit_call(self._keys(commit.partition), commit)
         with self._answering():
-            word, number, stored, *schema = await self._commit(keys=keys, args=arguments)
+            word, number, stored, *schema = await self._run(COMMIT, keys, arguments)
         if word == b"schema":
             raise self._other_schema(commit.partition, schema[0])
         return Committed(Outcome(word.decode()), number, int(stored) if stored else None)
@@ -130,7 +115,7 @@ class RedisStore(Store):
     async def trim(self, partition: int, epoch: int, number: int) -> Outcome:
         keys = self._keys(partition)
         with self._answering():
-            word, *schema = await self._trim(keys=[keys.meta, keys.outbox], args=[SCHEMA, epoch, number])
+            word, *schema = await self._run(TRIM, [keys.meta, keys.outbox], [SCHEMA, epoch, number])
         if word == b"schema":
             raise self._other_schema(partition, schema[0])
         return Outcome(word.decode())
@@ -138,10 +123,7 @@ class RedisStore(Store):
     async def sessions(self, partition: int) -> list[str]:
         keys = self._keys(partition)
         with self._answering():
-            async with self._redis.pipeline(transaction=True) as pipe:
-                pipe.hget(keys.meta, VERSION)
-                pipe.smembers(keys.sessions)
-                schema, held = await pipe.execute()
+            schema, held = await self._run(SESSIONS, [keys.meta, keys.sessions], [])
         self._check_schema(partition, schema)
         return sorted(session.decode() for session in held)
 
@@ -171,16 +153,28 @@ class RedisStore(Store):
         )
 
     async def close(self) -> None:
-        await self._redis.aclose()
+        for client in (self._redis, *self._guides):
+            await client.aclose()
+
+    async def _run(self, script: Script, keys: list[str], arguments: list[Argument]) -> Any:
+        try:
+            return await self._redis.evalsha(script.sha, len(keys), *keys, *arguments)
+        except theirs.NoScriptError:  # a server that started since, or another node
+            return await self._redis.eval(script.text, len(keys), *keys, *arguments)
 
     def _keys(self, partition: int) -> Keys:
         return Keys(self._app, partition)
 
     def _check_schema(self, partition: int, found: bytes | None) -> None:
-        if found is not None and found != str(SCHEMA).encode():
+        if found and found != str(SCHEMA).encode():
             raise self._other_schema(partition, found)
 
     def _other_schema(self, partition: int, found: bytes) -> RefusedError:
+        if found == RESTORING.encode():
+            return RefusedError(
+                f"partition {partition} of {self._app!r} in Redis at {self._where} is being put back from a backup: "
+                "wait for `stream-agg session import`, or run it again if it was broken off"
+            )
         return RefusedError(
             f"Redis at {self._where} holds partition {partition} of {self._app!r} in schema version "
             f"{found.decode(errors='replace') or 'unknown'}, this program reads and writes version {SCHEMA}: run the "
@@ -197,42 +191,15 @@ class RedisStore(Store):
             raise ConfigError(
                 f"{server} does not let us in ({_line(e)}): check user and password in the URL, and the user's ACL"
             ) from e
-        except (theirs.RedisError, OSError) as e:
+        except (theirs.RedisError, theirs.RedisClusterException, OSError) as e:
             remedy = _remedy(e)
             if remedy:
                 raise UnavailableError(f"{server} {remedy}") from e
-            if isinstance(e, (theirs.ConnectionError, theirs.TimeoutError, OSError)):
+            if isinstance(e, (theirs.ConnectionError, theirs.TimeoutError, theirs.RedisClusterException, OSError)):
                 raise UnavailableError(f"{server} does not answer ({_line(e)}): start it, or check the URL") from e
             raise RefusedError(
                 f"{server} refused: {_line(e)}; check that it is Redis 5 or later and no one else's"
             ) from e
-
-
-def _options(url: str, timeout_s: float) -> dict[str, Any]:
-    try:
-        options: dict[str, Any] = dict(parse_url(url))
-    except ValueError:
-        # Without the cause: a password with a slash makes part of itself the port that is complained about.
-        raise ConfigError(
-            "the Redis URL is not of the form redis://user:password@host:port/0 (percent-encode the password)"
-        ) from None
-    return {
-        "socket_timeout": timeout_s,
-        "socket_connect_timeout": timeout_s,
-        **options,
-        "decode_responses": False,
-        "protocol": 2,  # all that is needed, and the same answers from every server and every redis-py
-        "retry": Retry(NoBackoff(), 0),
-    }
-
-
-def _pool(options: dict[str, Any]) -> ConnectionPool:
-    try:
-        pool = ConnectionPool(**options)
-        pool.make_connection()  # type: ignore[no-untyped-call]  # redis-py left it untyped
-    except (TypeError, ValueError):
-        raise ConfigError("the Redis URL has an option after its ? that does not exist") from None
-    return pool
 
 
 def _view(partition: int, meta: Mapping[bytes, bytes], outbox: Mapping[bytes, bytes]) -> Claim:

@@ -22,6 +22,8 @@ DELIVERIES = ("at_least_once", "exactly_once")
 LOGS = ("text", "json")
 LEVELS = ("debug", "info", "warning", "error")
 
+_SCHEMES = {"unix", *(f"redis{tls}{kind}" for tls in ("", "s") for kind in ("", "+cluster", "+sentinel"))}
+
 
 @dataclass(frozen=True, slots=True)
 class Settings:
@@ -123,8 +125,8 @@ class Settings:
             host, _, port = broker.strip().rpartition(":")
             if not host or not port.isdigit() or not 0 < int(port) < 65536:
                 faults.append(f"{PREFIX}BROKERS: {broker.strip()!r} is not host:port")
-        if urlsplit(self.redis_url).scheme not in ("redis", "rediss", "unix"):
-            faults.append(f"{PREFIX}REDIS_URL: expected redis://host:port/db")
+        if urlsplit(self.redis_url).scheme not in _SCHEMES:
+            faults.append(f"{PREFIX}REDIS_URL: expected redis://host:port/db, or one of {', '.join(sorted(_SCHEMES))}")
         if not self.app or set("{}") & set(self.app):
             faults.append(f"{PREFIX}APP: expected a name without braces")
         positive = ("partitions", "batch", "redis_timeout_s", "kafka_timeout_s", "session_timeout_s", "stuck_s")
