@@ -30,8 +30,6 @@ class Server:
 
     def __init__(self, observer: Observer, bind: str, port: int) -> None:
         self._observer, self._bind, self._port = observer, bind, port
-        self._loop = asyncio.new_event_loop()
-        self._runner = web.AppRunner(_app(observer), handle_signals=False, access_log=None, shutdown_timeout=_STOP_S)
         self._thread = threading.Thread(target=self._serve, name="stream-agg-http", daemon=True)
         self._up = threading.Event()
         self._fault: OSError | None = None
@@ -55,26 +53,27 @@ class Server:
 
     def stop(self) -> None:
         """Take no further connection and end the thread."""
-        if self._thread.is_alive():
-            self._loop.call_soon_threadsafe(self._loop.stop)
-            self._thread.join()
+        if self._fault is None:
+            self._loop.call_soon_threadsafe(self._ended.set)
+        self._thread.join()
 
     def _serve(self) -> None:
-        asyncio.set_event_loop(self._loop)
+        with asyncio.Runner() as runner:
+            runner.run(self._listen())
+
+    async def _listen(self) -> None:
+        self._loop, self._ended = asyncio.get_running_loop(), asyncio.Event()
+        runner = web.AppRunner(_app(self._observer), handle_signals=False, access_log=None, shutdown_timeout=_STOP_S)
+        await runner.setup()
         try:
-            self._loop.run_until_complete(self._listen())
+            await web.TCPSite(runner, self._bind, self._port).start()
             self._up.set()
-            self._loop.run_forever()
+            await self._ended.wait()
         except OSError as e:
             self._fault = e
         finally:
             self._up.set()
-            self._loop.run_until_complete(self._runner.cleanup())
-            self._loop.close()
-
-    async def _listen(self) -> None:
-        await self._runner.setup()
-        await web.TCPSite(self._runner, self._bind, self._port).start()
+            await runner.cleanup()
 
 
 def _app(observer: Observer) -> web.Application:
