@@ -41,6 +41,9 @@ def schema_of(kind: Any, texts: Mapping[str, str]) -> Schema:
         return {"anyOf": found}
     if origin is not None and issubclass(origin, Mapping):
         return {"type": "object", "additionalProperties": schema_of(inner[1], texts)}
+    if origin is tuple and len(set(inner)) == 1:
+        items = schema_of(inner[0], texts)
+        return {"type": "array", "items": items, "minItems": len(inner), "maxItems": len(inner)}
     raise TypeError(f"no schema for {kind}")
 
 

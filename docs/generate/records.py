@@ -8,7 +8,7 @@ from typing import Any, get_args, get_type_hints
 from describe import Schema, schema_of
 
 from stream_agg.events import ID_LENGTH, LARGEST_PAYOFF, Action, Forecast, Regret, RuleRecord, State
-from stream_agg.spec import MAX_ACTIONS, MAX_EXPERTS, MAX_LEVELS, NAME_LENGTH, Schedule, SessionSpec
+from stream_agg.spec import MAX_ACTIONS, MAX_EXPERTS, MAX_LEVELS, NAME_LENGTH, POOL, Schedule, SessionSpec
 
 TEXTS = {
     "session": "Session id; the record's key as well.",
@@ -60,6 +60,12 @@ _OF = {
     "RealizedPart.contextual_regret": "`contextual` - `payoff`.",
     "ExpertCalibration.error": "Mean distance of observed frequency and level.",
     "ExpertCalibration.worst_level": "The level that adds most to it.",
+    "ExpertCalibration.n": "Known rounds of the expert.",
+    "ExpertCalibration.interval": "95 % interval of the frequency of state 1 at the worst level (Wilson).",
+    "ExpertCalibration.levels": "level, as text -> known rounds with state 0 and with state 1.",
+    "MemberPart.payoff": "Expected payoff of the member alone, summed over the known rounds.",
+    "MemberPart.weight": "Its weight now.",
+    "MemberPart.bound": "What its payoff less the session's `expected_payoff` cannot exceed.",
     "DriftPart.round": "Rounds at the latest look.",
     "DriftPart.expert": "The expert whose reports changed most clearly.",
     "DriftPart.p_value": "Corrected for all experts and looks.",
@@ -103,14 +109,19 @@ _SPEC: dict[str, tuple[str, Schema | None]] = {
         },
     ),
     "feedback": ("What comes back: nothing that is needed, states, or the payoff of the action played.", None),
-    "policy": ("Who decides; by default `exp3` where payoffs come back, else `robust`.", None),
+    "policy": ("Who decides: default `hybrid` where states come back, `exp3` where payoffs do, else `robust`.", None),
+    "pool": (
+        "The members that `hybrid` learns to follow: " + ", ".join(f"`{m}`" for m in POOL) + " (all of them if null), "
+        "or `expert:NAME`.",
+        {"type": ["array", "null"], "items": {"type": "string"}, "minItems": 1},
+    ),
     "gamma": (
         "Price of a calibration violation; `inf`: hard constraints.",
         {"anyOf": [{"type": "number", "exclusiveMinimum": 0, "maximum": 1e9}, {"enum": ["auto", "inf"]}]},
     ),
     "epsilon": (
-        "Calibration error allowed; `auto`: half as much again as the forecasts need.",
-        {"anyOf": [{"type": "number", "minimum": 0, "maximum": 1}, {"enum": ["auto"]}]},
+        "Calibration error allowed; `auto`: half as much again as forecasts need; `measured`: what known states show.",
+        {"anyOf": [{"type": "number", "minimum": 0, "maximum": 1}, {"enum": ["auto", "measured"]}]},
     ),
     "schedule": (
         "When the rule is solved anew: `every` k events, `growth` of the rounds by a share, `seconds` of event time, "

@@ -18,6 +18,7 @@ from stream_agg.events import parse_duration, parse_time
 from stream_agg.replay import again
 from stream_agg.replay.log import Log
 from stream_agg.replay.sinks import Counted, Files, Topics
+from stream_agg.watch.observer import Observer
 from stream_agg.worker.batch import Batch
 from stream_agg.worker.broker import count_partitions, create_topics
 from stream_agg.worker.settings import Settings
@@ -82,7 +83,7 @@ def replay_topics(settings: Settings, wanted: Wanted) -> None:
             else:
                 grace_ms = parse_duration(settings.close_grace) // 1000
                 for part in parts:
-                    batch = Batch({}, Encoder(to), grace_ms)
+                    batch = Batch({}, Encoder(to), grace_ms, Observer().facts())
                     again.replay_part(log, part, wanted.changes, batch, sink.write, _by_thousands(progress))
     _report(sink, wanted, pending)
 

@@ -11,9 +11,9 @@ from typing import Any, BinaryIO
 
 import orjson
 
-from stream_agg.worker.broker import Publisher
+from stream_agg.worker.publish import AtLeastOnce
 from stream_agg.worker.settings import Settings
-from stream_agg.worker.wire import Row
+from stream_agg.worker.wire import Outputs, Row
 
 TOGETHER = 1000
 """Rows that are sent and awaited at once."""
@@ -100,10 +100,10 @@ class Topics(Counted):
 
     def _flush(self) -> None:
         rows, self._waiting = self._waiting, []
-        self._loop.run_until_complete(self._publisher.publish(rows))
+        self._loop.run_until_complete(self._publisher.publish(0, Outputs("", 0, rows)))
 
 
-async def _started(settings: Settings) -> Publisher:
-    publisher = Publisher(settings)
+async def _started(settings: Settings) -> AtLeastOnce:
+    publisher = AtLeastOnce(settings)
     await publisher.start()
     return publisher
