@@ -46,7 +46,15 @@ PACKAGES = {
 # Package -> the only modules that know it, beyond its room's list.
 OWNERS = {
     "highspy": {"rule/program.py"},
-    "numba": {"rule/kernel.py", "rule/search.py", "rule/pivots.py", "rule/certificate.py"},
+    "numba": {
+        "rule/kernel.py",
+        "rule/search.py",
+        "rule/pivots.py",
+        "rule/certificate.py",
+        "learn/squint.py",
+        "learn/logistic.py",
+        "learn/blend.py",
+    },
     "redis": {"store/redis.py"},
     "faust": {"worker/app.py", "worker/batches.py", "worker/fetching.py"},
     "mode": {"worker/app.py"},

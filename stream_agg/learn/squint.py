@@ -34,6 +34,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from numba import njit
 from numpy.typing import NDArray
 
 Floats = NDArray[np.float64]
@@ -82,19 +83,12 @@ class Squint:
 
     def weights(self, known: Regrets) -> Floats:
         """The weights, shape (K,), to 2^-40."""
-        exponents = self._exponents(known)
-        w = self.prior * (np.exp(exponents - exponents.max()) @ RATES)
-        grid = np.rint(w * (GRID / w.sum()))
-        return np.asarray(grid / grid.sum())
+        return np.asarray(_weights(self.prior, known.sums, known.squares, known.overlaps))
 
     def learn(self, known: Regrets, better: Floats, then: Sequence[int]) -> None:
         """Learn an event at which members were `better` than what was played (r, shape (K,)), and which was decided
         when the sums were `then`."""
-        units = np.rint(better * SCALE).astype(np.int64)
-        r = units / SCALE
-        known.squares += r * r
-        known.overlaps += 2 * r * ((known.sums - np.array(then, dtype=np.int64)) / SCALE)
-        known.sums += units
+        _learn(known.sums, known.squares, known.overlaps, better, np.array(then, dtype=np.int64))
         known.states += 1
 
     def log_potential(self, known: Regrets) -> float:
@@ -112,3 +106,35 @@ class Squint:
 
     def _exponents(self, known: Regrets) -> Floats:
         return np.asarray(np.outer(known.sums / SCALE, RATES) - np.outer(known.variances, RATES * RATES))
+
+
+@njit(cache=True)
+def _weights(prior: Floats, sums: Ints, squares: Floats, overlaps: Floats) -> Floats:
+    top, size = -np.inf, len(prior)
+    exponents = np.empty((size, len(RATES)))
+    for k in range(size):
+        regret, variance = sums[k] / SCALE, squares[k] + max(overlaps[k], 0.0)
+        for i, rate in enumerate(RATES):
+            exponents[k, i] = rate * regret - rate * rate * variance
+            top = max(top, exponents[k, i])
+    weights: Floats = np.zeros(size)
+    for k in range(size):
+        for i, rate in enumerate(RATES):
+            weights[k] += prior[k] * rate * np.exp(exponents[k, i] - top)
+    unit = GRID / weights.sum()
+    for k in range(size):
+        weights[k] = np.rint(weights[k] * unit)
+    total = weights.sum()
+    for k in range(size):
+        weights[k] /= total
+    return weights
+
+
+@njit(cache=True)
+def _learn(sums: Ints, squares: Floats, overlaps: Floats, better: Floats, then: Ints) -> None:
+    for k in range(len(sums)):
+        units = np.rint(better[k] * SCALE)
+        r = units / SCALE
+        squares[k] += r * r
+        overlaps[k] += 2 * r * ((sums[k] - then[k]) / SCALE)
+        sums[k] += np.int64(units)
