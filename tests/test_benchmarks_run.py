@@ -113,3 +113,13 @@ def same_figures(some: list[dict[str, Any]], others: list[dict[str, Any]]) -> No
     for a, b in zip(some, others, strict=True):
         assert a["known"] == b["known"]
         assert abs(a["regret"] - b["regret"]) + abs(a["bound"] - b["bound"]) < 1e-9
+
+
+def test_hybrid() -> None:
+    found = json.loads(run("hybrid.py", "--smoke", "--json"))
+    assert all(found["claims"].values())
+    assert not any("us" in claim.split() for claim in found["claims"])  # of times, it claims nothing
+    robust, hybrid = found["policies"]["robust"], found["policies"]["hybrid"]
+    assert robust["state_bytes"] == 0 < hybrid["state_bytes"]
+    assert robust["waiting_bytes"] < hybrid["waiting_bytes"]
+    assert hybrid["median_us"] > 0
