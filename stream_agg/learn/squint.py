@@ -16,15 +16,16 @@ Bound. Phi = mean over k (by pi) and rate of exp(rate R_k - rate^2 V_k) is 1 at 
     R_k <= min over rates of  rate V_k + (log max(Phi, 1) + log(12 / pi_k)) / rate,
 
 about 2 sqrt(V_k log(12 / pi_k)): small where member k differed little from what was played, which is why a member with
-a large prior is hardly ever lost to. It is about whatever was played, since Phi is known: what was played instead of w,
-and weights that moved while a state was on its way, is in log Phi, the price of delay.
+a large prior is hardly ever lost to. The inequality is about whatever was played, since Phi is known. With states at
+once and w played, log Phi <= 0 and it says beforehand what can be lost. What was played instead of w, and weights that
+moved while a state was on its way, raise log Phi: the price of delay, which is known only afterwards.
 
 With delay the squares alone are too few: of events decided before one another's state was known, all may err the same
 way at once (the places of one day), and so their product counts, too, as in the delayed AdaGrad of McMahan and Streeter
 (2014): V_k is the sum of r_k^2 + 2 r_k (R_k - R_k at the decision), or of the squares where that is more. An event and
 another are a pair in it if neither was known when the other was decided, whichever is learned first. Where events are
-decided in blocks between states, V_k has the squares of the blocks' sums; then Phi stays below 1, as without delay, as
-long as no block's sum is below -1 (for the rate 1/2; in general -1/(2 rate)).
+decided in blocks between states, and members err the same way within blocks, V_k is the sum of the squares of the
+blocks' sums, and a block is to Phi what an event is without delay, as long as no block's sum is below -1 / (2 rate).
 """
 
 from __future__ import annotations
