@@ -173,3 +173,13 @@ def test_coarsening(made_up: Path) -> None:
     assert {row["levels"] for row in found["rows"]} >= {"11", "2", "3", "6", "21", "6 quantiles"}
     assert all(row["more"] == row["error"] == 0 for row in found["rows"] if row["levels"] == "11")
     assert {row["policy"] for row in found["rows"]} >= {"robust", "hedge"}
+
+
+def test_hybrid() -> None:
+    found = json.loads(run("hybrid.py", "--smoke", "--json"))
+    assert all(found["claims"].values())
+    assert not any("us" in claim.split() for claim in found["claims"])  # of times, it claims nothing
+    robust, hybrid = found["policies"]["robust"], found["policies"]["hybrid"]
+    assert robust["state_bytes"] == 0 < hybrid["state_bytes"]
+    assert robust["waiting_bytes"] < hybrid["waiting_bytes"]
+    assert hybrid["median_us"] > 0

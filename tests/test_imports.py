@@ -62,7 +62,15 @@ PACKAGES = {
 # Package -> the only modules that know it, beyond its room's list.
 OWNERS = {
     "highspy": {"rule/program.py"},
-    "numba": {"rule/kernel.py", "rule/search.py", "rule/pivots.py", "rule/certificate.py"},
+    "numba": {
+        "rule/kernel.py",
+        "rule/search.py",
+        "rule/pivots.py",
+        "rule/certificate.py",
+        "learn/squint.py",
+        "learn/logistic.py",
+        "learn/blend.py",
+    },
     "redis": {"store/redis.py", "store/connect.py"},
     "prometheus_client": {"watch/metrics.py"},
     "opentelemetry": {"watch/tracing.py"},

@@ -23,10 +23,10 @@ An expert who is silent counts as the mean log-odds of the others; where all are
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from numba import njit
 
 from stream_agg.learn.squint import SCALE, Floats, Ints
 
@@ -53,14 +53,14 @@ class LogisticPool:
     """The pool of n experts.
 
     >>> pool = LogisticPool(2)
-    >>> round(pool.log_odds(pool.nothing(), pool.inputs([0.5, 0.8])), 6)  # the mean of 0 and log 4
+    >>> round(pool.log_odds(pool.nothing(), pool.inputs(np.array([0.5, 0.8]))), 6)  # the mean of 0 and log 4
     0.693147
     """
 
     def __init__(self, experts: int) -> None:
         precision = np.append(np.full(experts, experts / SPREAD**2), BIAS**-2)
         self._size = experts + 1
-        self._precision = np.diag(precision)
+        self._precision = precision
         self._start = precision * np.append(np.full(experts, 1 / experts), 0.0)
         self._solved: tuple[LogisticSums, Floats] | None = None
 
@@ -69,28 +69,62 @@ class LogisticPool:
         size = self._size
         return LogisticSums(np.zeros((size, size), dtype=np.int64), np.zeros(size, dtype=np.int64))
 
-    def inputs(self, reports: Sequence[float | None]) -> Floats:
-        """x of a profile as reported (None: silent), with a 1 for b at its end, shape (n+1,)."""
-        odds = [None if p is None else _log_odds(p) for p in reports]
-        heard = [x for x in odds if x is not None]
-        mean = sum(heard) / len(heard) if heard else 0.0
-        return np.array([*(mean if x is None else x for x in odds), 1.0])
+    def inputs(self, reports: Floats) -> Floats:
+        """x of a profile as reported (nan: silent), with a 1 for b at its end, shape (n+1,)."""
+        return np.asarray(_inputs(reports))
 
     def log_odds(self, known: LogisticSums, x: Floats) -> float:
         """z, rounded."""
         if self._solved is None or self._solved[0] is not known:
-            weights = np.linalg.solve(self._precision + known.curvature / SCALE, self._start + known.pull / SCALE)
+            weights = _best(self._precision, self._start, known.curvature, known.pull)
             self._solved = known, weights
         return round(float(self._solved[1] @ x), DIGITS)
 
     def learn(self, known: LogisticSums, x: Floats, log_odds: float, state: int) -> None:
         """Learn the state of an event that had these inputs and log-odds at its decision."""
         v = math.tanh(log_odds / 2) / (2 * log_odds) if log_odds else 0.25
-        known.curvature += np.rint(np.outer(x, x) * (v * SCALE)).astype(np.int64)
-        known.pull += np.rint(x * ((state - 0.5) * SCALE)).astype(np.int64)
+        _add(known.curvature, known.pull, x, v, state - 0.5)
         self._solved = None
 
 
-def _log_odds(p: float) -> float:
-    p = min(max(p, SURE), 1 - SURE)
-    return math.log(p / (1 - p))
+@njit(cache=True)
+def _inputs(reports: Floats) -> Floats:
+    x, heard, total = np.empty(len(reports) + 1), 0, 0.0
+    for i, said in enumerate(reports):
+        p = min(max(said, SURE), 1 - SURE)
+        if not np.isnan(said):
+            x[i] = np.log(p / (1 - p))
+            heard, total = heard + 1, total + x[i]
+    for i, said in enumerate(reports):
+        if np.isnan(said):
+            x[i] = total / max(heard, 1)
+    x[-1] = 1.0
+    return x
+
+
+@njit(cache=True)
+def _add(curvature: Ints, pull: Ints, x: Floats, v: float, half: float) -> None:
+    for i in range(len(x)):
+        for j in range(len(x)):
+            curvature[i, j] += np.int64(np.rint(v * SCALE * (x[i] * x[j])))
+        pull[i] += np.int64(np.rint(half * SCALE * x[i]))
+
+
+@njit(cache=True)
+def _best(precision: Floats, start: Floats, curvature: Ints, pull: Ints) -> Floats:
+    """Where prior and sums have their maximum, by the factors of Cholesky."""
+    size = len(start)
+    low, found = curvature / SCALE + np.diag(precision), start + pull / SCALE
+    for i in range(size):
+        for j in range(i + 1):
+            for k in range(j):
+                low[i, j] -= low[i, k] * low[j, k]
+            low[i, j] = np.sqrt(low[i, i]) if i == j else low[i, j] / low[j, j]
+        for k in range(i):
+            found[i] -= low[i, k] * found[k]
+        found[i] /= low[i, i]
+    for i in range(size - 1, -1, -1):
+        for k in range(i + 1, size):
+            found[i] -= low[k, i] * found[k]
+        found[i] /= low[i, i]
+    return found

@@ -16,15 +16,16 @@ Bound. Phi = mean over k (by pi) and rate of exp(rate R_k - rate^2 V_k) is 1 at 
     R_k <= min over rates of  rate V_k + (log max(Phi, 1) + log(12 / pi_k)) / rate,
 
 about 2 sqrt(V_k log(12 / pi_k)): small where member k differed little from what was played, which is why a member with
-a large prior is hardly ever lost to. It is about whatever was played, since Phi is known: what was played instead of w,
-and weights that moved while a state was on its way, is in log Phi, the price of delay.
+a large prior is hardly ever lost to. The inequality is about whatever was played, since Phi is known. With states at
+once and w played, log Phi <= 0 and it says beforehand what can be lost. What was played instead of w, and weights that
+moved while a state was on its way, raise log Phi: the price of delay, which is known only afterwards.
 
 With delay the squares alone are too few: of events decided before one another's state was known, all may err the same
 way at once (the places of one day), and so their product counts, too, as in the delayed AdaGrad of McMahan and Streeter
 (2014): V_k is the sum of r_k^2 + 2 r_k (R_k - R_k at the decision), or of the squares where that is more. An event and
 another are a pair in it if neither was known when the other was decided, whichever is learned first. Where events are
-decided in blocks between states, V_k has the squares of the blocks' sums; then Phi stays below 1, as without delay, as
-long as no block's sum is below -1 (for the rate 1/2; in general -1/(2 rate)).
+decided in blocks between states, and members err the same way within blocks, V_k is the sum of the squares of the
+blocks' sums, and a block is to Phi what an event is without delay, as long as no block's sum is below -1 / (2 rate).
 """
 
 from __future__ import annotations
@@ -34,6 +35,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from numba import njit
 from numpy.typing import NDArray
 
 Floats = NDArray[np.float64]
@@ -82,19 +84,12 @@ class Squint:
 
     def weights(self, known: Regrets) -> Floats:
         """The weights, shape (K,), to 2^-40."""
-        exponents = self._exponents(known)
-        w = self.prior * (np.exp(exponents - exponents.max()) @ RATES)
-        grid = np.rint(w * (GRID / w.sum()))
-        return np.asarray(grid / grid.sum())
+        return np.asarray(_weights(self.prior, known.sums, known.squares, known.overlaps))
 
     def learn(self, known: Regrets, better: Floats, then: Sequence[int]) -> None:
         """Learn an event at which members were `better` than what was played (r, shape (K,)), and which was decided
         when the sums were `then`."""
-        units = np.rint(better * SCALE).astype(np.int64)
-        r = units / SCALE
-        known.squares += r * r
-        known.overlaps += 2 * r * ((known.sums - np.array(then, dtype=np.int64)) / SCALE)
-        known.sums += units
+        _learn(known.sums, known.squares, known.overlaps, better, np.array(then, dtype=np.int64))
         known.states += 1
 
     def log_potential(self, known: Regrets) -> float:
@@ -112,3 +107,35 @@ class Squint:
 
     def _exponents(self, known: Regrets) -> Floats:
         return np.asarray(np.outer(known.sums / SCALE, RATES) - np.outer(known.variances, RATES * RATES))
+
+
+@njit(cache=True)
+def _weights(prior: Floats, sums: Ints, squares: Floats, overlaps: Floats) -> Floats:
+    top, size = -np.inf, len(prior)
+    exponents = np.empty((size, len(RATES)))
+    for k in range(size):
+        regret, variance = sums[k] / SCALE, squares[k] + max(overlaps[k], 0.0)
+        for i, rate in enumerate(RATES):
+            exponents[k, i] = rate * regret - rate * rate * variance
+            top = max(top, exponents[k, i])
+    weights: Floats = np.zeros(size)
+    for k in range(size):
+        for i, rate in enumerate(RATES):
+            weights[k] += prior[k] * rate * np.exp(exponents[k, i] - top)
+    unit = GRID / weights.sum()
+    for k in range(size):
+        weights[k] = np.rint(weights[k] * unit)
+    total = weights.sum()
+    for k in range(size):
+        weights[k] /= total
+    return weights
+
+
+@njit(cache=True)
+def _learn(sums: Ints, squares: Floats, overlaps: Floats, better: Floats, then: Ints) -> None:
+    for k in range(len(sums)):
+        units = np.rint(better[k] * SCALE)
+        r = units / SCALE
+        squares[k] += r * r
+        overlaps[k] += 2 * r * ((sums[k] - then[k]) / SCALE)
+        sums[k] += np.int64(units)

@@ -30,6 +30,7 @@ from math import exp
 import numpy as np
 
 from stream_agg.events import MemberPart
+from stream_agg.learn import blend
 from stream_agg.learn.hedge import Hedge
 from stream_agg.learn.logistic import LogisticPool
 from stream_agg.learn.squint import SCALE, Floats, Squint
@@ -68,15 +69,16 @@ class Pool:
         payoffs = np.array(list(spec.actions.values())).T
         self._tops = payoffs.max(axis=1)
         self.hedge = Hedge.of(spec)
-        self._gains = (payoffs - self._tops[:, None]) / (self.hedge.span or 1.0)
+        self._rows: list[list[float]] = ((payoffs - self._tops[:, None]) / (self.hedge.span or 1.0)).tolist()
         """Of every action in state 0 and 1, shape (2, d): behind the best one, in units of the largest range."""
-        self._rows = self._gains.tolist()
         cost = envelope(tuple(spec.actions.values()))
         self._cost, self._kinks, self._best = cost, np.array(cost.ends[1:-1]), np.array(cost.actions, dtype=np.int64)
-        self._surely = [k for k, name in enumerate(self.names) if name not in MIXERS]
-        self._mixing = [k for k, name in enumerate(self.names) if name in MIXERS]
+        self._surely = np.array([k for k, name in enumerate(self.names) if name not in MIXERS], dtype=np.int64)
+        self._mixing = np.array([k for k, name in enumerate(self.names) if name in MIXERS], dtype=np.int64)
+        self._mixers = tuple([name for name in self.names if name in MIXERS])
+        self._order = np.argsort([*self._surely, *self._mixing])
         said = (*(f"expert:{x}" for x in self._experts), "mean", "median", "logistic")
-        self._saying = [said.index(self.names[k]) for k in self._surely]
+        self._saying = np.array([said.index(self.names[k]) for k in self._surely.tolist()], dtype=np.int64)
         self.master, self._logistic = Squint(prior(self.names)), LogisticPool(len(self._experts))
         self._logistic_in, self.recalibrates = "logistic" in self.names, "recalibrated" in self.names
         self.learned = Learned(
@@ -87,29 +89,32 @@ class Pool:
     def play(self, rule: Rule, profile: Profile, tally: Tally, told: Mapping[str, float | None]) -> tuple[Mix, Note]:
         """The members' mixed actions mixed by their weights, and what learning will need."""
         learned, reports = self.learned, tuple([told.get(x) for x in self._experts])
-        log_odds = self._logistic.log_odds(learned.sums, self._logistic.inputs(reports)) if self._logistic_in else 0.0
-        said = np.array(_probabilities(reports, log_odds))[self._saying]
-        acts = self._best[np.searchsorted(self._kinks, said)]
-        mixes = [self._mix(self.names[k], rule, profile, tally) for k in self._mixing]
+        heard, log_odds = _array(reports), 0.0
+        said = blend.said(heard)
+        if self._logistic_in:
+            log_odds = self._logistic.log_odds(learned.sums, self._logistic.inputs(heard))
+            said[-1] = 1 / (1 + exp(-log_odds))
+        acts = blend.acts(said, self._saying, self._kinks, self._best)
+        mixes = [self._mix(name, rule, profile, tally) for name in self._mixers]
         mixed = tuple([self._worth(mix) for mix in mixes])
         weights, regrets = self._standing()
         note = Note(tuple(acts.tolist()), mixed, regrets, reports if self._logistic_in else (), log_odds)
-        chances: Floats = np.bincount(acts, weights[self._surely], self._gains.shape[1]).astype(np.float64)
-        for k, mix in zip(self._mixing, mixes, strict=True):
+        chances = blend.chances(acts, weights, self._surely, len(self._rows[0])).tolist()
+        for weight, mix in zip(weights[self._mixing].tolist(), mixes, strict=True):
             for action, probability in mix:
-                chances[action] += weights[k] * probability
-        shares = (chances / chances.sum()).tolist()
-        return tuple([(a, p) for a, p in enumerate(shares) if p > NEGLIGIBLE]), note
+                chances[action] += weight * probability
+        total = sum(chances)
+        return tuple([(a, w / total) for a, w in enumerate(chances) if w > NEGLIGIBLE]), note
 
     def learn(self, note: Note, played: Mix, state: int) -> None:
         """The state of a decision with that note, at which `played` was played."""
         learned = self.learned
-        gains = self._gained(note)[state]
+        gains = self._gained(note, state)
         self.master.learn(learned.regrets, gains - self._worth(played)[state], note.regrets)
         learned.gains += np.rint(gains * SCALE).astype(np.int64)
         learned.states1 += state
         if self._logistic_in:
-            self._logistic.learn(learned.sums, self._logistic.inputs(note.reports), note.log_odds, state)
+            self._logistic.learn(learned.sums, self._logistic.inputs(_array(note.reports)), note.log_odds, state)
         self._now = None
 
     def members(self) -> dict[str, MemberPart]:
@@ -139,18 +144,11 @@ class Pool:
         zero, one = self._rows
         return sum([p * zero[a] for a, p in mix]), sum([p * one[a] for a, p in mix])
 
-    def _gained(self, note: Note) -> Floats:
-        """Gains of the members in state 0 and 1, shape (2, K)."""
-        gains = np.empty((2, len(self.names)))
-        gains[:, self._surely] = self._gains[:, note.acts]
-        if note.mixed:
-            gains[:, self._mixing] = np.array(note.mixed).T
-        return gains
+    def _gained(self, note: Note, state: int) -> Floats:
+        """Gains of the members, shape (K,)."""
+        row = self._rows[state]
+        return np.array([*[row[a] for a in note.acts], *[pair[state] for pair in note.mixed]])[self._order]
 
 
-def _probabilities(reports: Sequence[float | None], log_odds: float) -> list[float]:
-    """What each expert, the mean, the median and the logistic pool say."""
-    heard = sorted([p for p in reports if p is not None]) or [0.5]
-    mean, middle = sum(heard) / len(heard), len(heard) // 2
-    median = (heard[middle] + heard[~middle]) / 2
-    return [*(mean if p is None else p for p in reports), mean, median, 1 / (1 + exp(-log_odds))]
+def _array(reports: Sequence[float | None]) -> Floats:
+    return np.array(reports, dtype=np.float64)  # None becomes nan

@@ -18,6 +18,7 @@ def warm_up() -> None:
     takes half a minute and is kept in the package's `__pycache__` (or where NUMBA_CACHE_DIR says)."""
     drift.warm_up()
     for schedule in ({"certified": 0.1}, {"every": 1}):
-        session = Session(SessionSpec.from_dict({**LITTLE, "schedule": schedule}))
+        session = Session(SessionSpec.from_dict({**LITTLE, "feedback": "state", "schedule": schedule}))
         for event, reports in enumerate([(0.25, 0.75), (0.75, 0.25), (0.75, 0.75), (0.25, 0.25), (0.25, 0.25)]):
             session.decide(str(event), dict(zip(LITTLE["experts"], reports, strict=True)), "1970-01-01T00:00:00Z")
+            session.learn(str(event), 0, "1970-01-01T00:00:00Z")
