@@ -82,3 +82,11 @@ CASES = {
     "23": Case("soak", "all of this at once", soak.soak),
     "24": Case("backup, wipe, restore, replay of the tail", "an RDB file", stores.restored),
 }
+
+ELSEWHERE = {
+    "21": (
+        "state of version N read by N+1 and back",
+        "not here: there is one version to run; another one is refused before anything is touched (case 10)",
+    ),
+}
+"""Case -> fault, and why it is not run by this script."""

@@ -137,7 +137,7 @@ async def full(lab: Lab) -> Held:
             worker = bed.worker()
             await bed.send(islice(records, 300))
             await bed.settle()
-            with (small / "ballast").open("wb") as file:
+            with (small / "ballast").open("wb", buffering=0) as file:
                 _fill(file.write)
             await bed.send(islice(records, 400))
             await until(lambda: worker.said("cannot write to its disk"), "the worker to say what is wrong")
