@@ -37,14 +37,15 @@ def rule_record(session: Stored, unsolved: str | None = None) -> RuleRecord:
 def regret(session: Stored, reason: Literal["solve", "states", "close"], robust: RobustPart) -> Regret:
     """The report with that robust part."""
     spec, known = session.spec, session.counters
+    states = scores.known_states(spec, session.tallies)
     return Regret(
         session=spec.session,
         time=now(session),
         round=known.round,
         reason=reason,
         robust=robust,
-        realized=_realized(session),
-        calibration=scores.calibration(spec, session.tallies),
+        realized=_realized(session, states),
+        calibration=scores.calibration(spec, states),
         open=session.open,
         counts=dict(known.counts),
         drift=session.drift.latest,
@@ -57,11 +58,11 @@ def now(session: Stored) -> str:
     return format_time(max((t for t in (known.forecast_us, known.state_us) if t is not None), default=0))
 
 
-def _realized(session: Stored) -> RealizedPart:
+def _realized(session: Stored, states: scores.Known) -> RealizedPart:
     known = session.counters
     if session.spec.feedback == "payoff":
         return RealizedPart(known.states, known.payoff, None, None, None, None, None)
-    oih, contextual = scores.hindsight(session.spec, session.tallies)
+    oih, contextual = scores.hindsight(session.spec, states)
     return RealizedPart(
         states=known.states,
         payoff=known.payoff,
