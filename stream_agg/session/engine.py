@@ -144,7 +144,7 @@ class Session(Solving):
 
     def calibration(self) -> dict[str, list[tuple[float, int, int]]]:
         """expert -> [(level, known rounds with state 0, with state 1)]."""
-        by_level = scores.states_by_level(self.spec, self.tallies)
+        by_level = scores.states_by_level(self.spec, scores.known_states(self.spec, self.tallies))
         return {
             name: [(z, int(n0), int(n1)) for z, (n0, n1) in zip(alphabet.levels, by_level[name], strict=True)]
             for name, alphabet in self.spec.experts.items()

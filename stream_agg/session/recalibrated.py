@@ -17,7 +17,7 @@ from stream_agg.rule.rule import Rule
 from stream_agg.rule.solver import Solver
 from stream_agg.rule.support import Profile
 from stream_agg.session.pool import Prices
-from stream_agg.session.scores import Tally, states_by_level, support
+from stream_agg.session.scores import Tally, known_states, states_by_level, support
 from stream_agg.spec import Alphabet, SessionSpec
 
 FIRST = 20
@@ -37,7 +37,7 @@ def due(states: int, tried: int) -> bool:
 
 def prices(spec: SessionSpec, tallies: Mapping[Profile, Tally], rule: Rule, states: int) -> Prices | None:
     """The prices of the rule on recalibrated levels, at the terms of `rule`; None where there are none in time."""
-    known = states_by_level(spec, tallies)
+    known = states_by_level(spec, known_states(spec, tallies))
     alphabets = {name: Alphabet(recalibrated(a.levels, *known[name].T.tolist())) for name, a in spec.experts.items()}
     moved = replace(spec, experts=alphabets, solve_limit_s=LIMIT_S * states)
     try:

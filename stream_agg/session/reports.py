@@ -37,14 +37,15 @@ def rule_record(session: Stored, unsolved: str | None = None) -> RuleRecord:
 def regret(session: Stored, reason: Literal["solve", "states", "close"], robust: RobustPart) -> Regret:
     """The report with that robust part."""
     spec, known = session.spec, session.counters
+    states = scores.known_states(spec, session.tallies)
     return Regret(
         session=spec.session,
         time=now(session),
         round=known.round,
         reason=reason,
         robust=robust,
-        realized=_realized(session),
-        calibration=scores.calibration(spec, session.tallies),
+        realized=_realized(session, states),
+        calibration=scores.calibration(spec, states),
         open=session.open,
         oldest_open=_oldest_open(session),
         counts=dict(known.counts),
@@ -64,11 +65,11 @@ def _oldest_open(session: Stored) -> str | None:
     return format_time(min(times)) if times else None
 
 
-def _realized(session: Stored) -> RealizedPart:
+def _realized(session: Stored, states: scores.Known) -> RealizedPart:
     known = session.counters
     if session.spec.feedback == "payoff":
         return RealizedPart(known.states, known.payoff, None, None, None, None, None)
-    oih, contextual = scores.hindsight(session.spec, session.tallies)
+    oih, contextual = scores.hindsight(session.spec, states)
     return RealizedPart(
         states=known.states,
         payoff=known.payoff,

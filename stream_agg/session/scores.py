@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import chain
+from typing import NamedTuple
 
 import numpy as np
 
@@ -13,9 +14,8 @@ from stream_agg.events import ExpertCalibration, RobustPart
 from stream_agg.learn.calibration import mean_error, wilson
 from stream_agg.learn.exp3 import Estimates
 from stream_agg.rule import program
-from stream_agg.rule.benchmarks import best_response
 from stream_agg.rule.rule import NO_VIOLATION, Rule
-from stream_agg.rule.support import Floats, Ints, Profile, Support
+from stream_agg.rule.support import Floats, Profile, Support
 from stream_agg.spec import SessionSpec
 
 
@@ -97,41 +97,46 @@ def reports(spec: SessionSpec, tallies: Mapping[Profile, Tally]) -> tuple[tuple[
     return tuple((*map(int, mass), int(seen.total - sum(mass))) for mass in seen.by_expert(seen.mass))
 
 
-def hindsight(spec: SessionSpec, tallies: Mapping[Profile, Tally]) -> tuple[float, float]:
-    """(OIH, Cont) over the rounds whose state is known."""
-    profiles, states = _known(spec, tallies)
-    payoffs = np.array(list(spec.actions.values()), dtype=np.float64)
-    maps = [best_response(map(tuple, groups.tolist()), payoffs) for groups in _grouped(spec, profiles, states)]
-    return max(maps), best_response(map(tuple, states.tolist()), payoffs)
+class Known(NamedTuple):
+    """How many rounds are known to have ended in state 0 and 1: at the k `profiles` that have any, sorted, shape
+    (k, 2); and for each expert at each of its levels, silence last, shape (levels + 1, 2)."""
+
+    at_profiles: Floats
+    at_levels: tuple[Floats, ...]
 
 
-def states_by_level(spec: SessionSpec, tallies: Mapping[Profile, Tally]) -> dict[str, Floats]:
-    """expert -> array (levels, 2): known rounds with state 0 and 1 at each level."""
-    grouped = _grouped(spec, *_known(spec, tallies))
-    return {name: groups[:-1] for name, groups in zip(spec.experts, grouped, strict=True)}
-
-
-def _known(spec: SessionSpec, tallies: Mapping[Profile, Tally]) -> tuple[Ints, Floats]:
-    """The profiles with known rounds, sorted, shape (k, n); and how many in state 0 and 1, shape (k, 2)."""
+def known_states(spec: SessionSpec, tallies: Mapping[Profile, Tally]) -> Known:
+    """What the tallies say of states."""
     known = [(e, t.states0, t.states1) for e, t in tallies.items() if t.states0 or t.states1]
     k, n = len(known), len(spec.experts)
     profiles = np.fromiter(chain.from_iterable([e for e, _, _ in known]), np.int64, k * n).reshape(k, n)
-    states = np.array([(s0, s1) for _, s0, s1 in known], dtype=np.float64).reshape(k, 2)
-    order = np.lexsort(profiles.T[::-1])
-    return profiles[order], states[order]
-
-
-def _grouped(spec: SessionSpec, profiles: Ints, states: Floats) -> Iterator[Floats]:
-    """For each expert, the states at each of its levels; last, where it was silent: shape (levels + 1, 2)."""
+    states = np.array([[s0 for _, s0, _ in known], [s1 for _, _, s1 in known]], dtype=np.float64).T
+    order = np.lexsort(profiles.T[::-1].astype(np.int16))  # in such small numbers it does not compare
+    profiles, states = profiles[order], states[order]
+    at_levels: list[Floats] = []
     for i, alphabet in enumerate(spec.experts.values()):
         size = len(alphabet.levels) + 1
         at = profiles[:, i] % size  # SILENT is -1
-        yield np.stack([np.bincount(at, states[:, s], size) for s in (0, 1)], axis=1)
+        at_levels.append(np.stack([np.bincount(at, states[:, s], size) for s in (0, 1)], axis=1))
+    return Known(states, tuple(at_levels))
+
+
+def hindsight(spec: SessionSpec, known: Known) -> tuple[float, float]:
+    """(OIH, Cont) over the rounds whose state is known: the best map from the reports of one expert to actions, and
+    from profiles."""
+    payoffs = np.array(list(spec.actions.values()), dtype=np.float64).T
+    *maps, contextual = (float((n @ payoffs).max(axis=1).sum()) for n in (*known.at_levels, known.at_profiles))
+    return max(maps), contextual
+
+
+def states_by_level(spec: SessionSpec, known: Known) -> dict[str, Floats]:
+    """expert -> array (levels, 2): known rounds with state 0 and 1 at each level."""
+    return {name: n[:-1] for name, n in zip(spec.experts, known.at_levels, strict=True)}
 
 
 def measured_epsilon(spec: SessionSpec, tallies: Mapping[Profile, Tally]) -> float:
     """The epsilon that the known states support (`learn.calibration.mean_error`)."""
-    by_level = states_by_level(spec, tallies)
+    by_level = states_by_level(spec, known_states(spec, tallies))
     return mean_error(
         (z, n0, n1)
         for name, alphabet in spec.experts.items()
@@ -139,10 +144,10 @@ def measured_epsilon(spec: SessionSpec, tallies: Mapping[Profile, Tally]) -> flo
     )
 
 
-def calibration(spec: SessionSpec, tallies: Mapping[Profile, Tally]) -> dict[str, ExpertCalibration]:
+def calibration(spec: SessionSpec, known: Known) -> dict[str, ExpertCalibration]:
     """Observed frequency against level, for every expert with a known round."""
     result = {}
-    for name, counts in states_by_level(spec, tallies).items():
+    for name, counts in states_by_level(spec, known).items():
         total = counts.sum()
         if total:
             levels = np.array(spec.experts[name].levels)
