@@ -114,7 +114,7 @@ class SessionSpec:
     missing: Literal["allow", "reject"] = "allow"
     # Long enough for outcomes that are published monthly.
     state_deadline: str = "P30D"
-    # About 20 MB of a session at most, and months of most feeds; `hybrid` with 14 experts: 75 MB if all waits.
+    # About 20 MB of a session at most, months of most feeds; with `hybrid` and 14 experts, 75 MB if all of it waits.
     window: int = 100_000
     pool: tuple[str, ...] | None = None
 
