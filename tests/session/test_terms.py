@@ -124,7 +124,7 @@ class TestEpsilonMeasured:
         return {"ecmwf": said[0], "gfs": None if rng.random() < 0.2 else said[1]}, int(rng.random() < chance)
 
     def test_it_is_what_known_states_say_when_terms_are_settled(self, make: Make, at: At) -> None:
-        session = make(epsilon="measured", feedback="state", experts=TENTHS)
+        session = make(epsilon="measured", feedback="state", policy="robust", experts=TENTHS)
         rng, known, waiting, settled = random.Random(2), [], [], []
         for t in range(400):
             reports, state = self.overconfident(rng)
@@ -148,8 +148,8 @@ class TestEpsilonMeasured:
         assert settled[-1] > 0.05
 
     def test_a_session_that_was_stored_goes_on_to_the_same_bytes(self, make: Make, at: At) -> None:
-        kept = make(epsilon="measured", feedback="state", experts=TENTHS)
-        stored, rng = make(epsilon="measured", feedback="state", experts=TENTHS), random.Random(3)
+        kept = make(epsilon="measured", feedback="state", policy="robust", experts=TENTHS)
+        stored, rng = make(epsilon="measured", feedback="state", policy="robust", experts=TENTHS), random.Random(3)
         for t in range(120):
             reports, state = self.overconfident(rng)
             for session in (kept, stored):
@@ -160,7 +160,7 @@ class TestEpsilonMeasured:
         assert stored.to_bytes() == kept.to_bytes()
 
     def test_payoff_is_at_least_the_value_less_the_price_of_what_rows_exceed_it_by(self, make: Make, at: At) -> None:
-        session = make(epsilon="measured", feedback="state", experts=TENTHS)
+        session = make(epsilon="measured", feedback="state", policy="robust", experts=TENTHS)
         rng = random.Random(4)
         for t in range(300):
             reports, state = self.overconfident(rng)
