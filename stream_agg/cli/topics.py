@@ -14,12 +14,10 @@ import orjson
 
 from stream_agg.cli.common import progress_bar, regret_table, warm_up
 from stream_agg.errors import ConfigError
-from stream_agg.events import parse_duration, parse_time
+from stream_agg.events import parse_time
 from stream_agg.replay import again
 from stream_agg.replay.log import Log
 from stream_agg.replay.sinks import Counted, Files, Topics
-from stream_agg.watch.observer import Observer
-from stream_agg.worker.batch import Batch
 from stream_agg.worker.broker import count_partitions, create_topics
 from stream_agg.worker.settings import Settings
 from stream_agg.worker.wire import Encoder
@@ -81,10 +79,8 @@ def replay_topics(settings: Settings, wanted: Wanted) -> None:
                     raise verdict.divergence
                 pending = verdict.pending
             else:
-                grace_ms = parse_duration(settings.close_grace) // 1000
                 for part in parts:
-                    batch = Batch({}, Encoder(to), grace_ms, Observer().facts())
-                    again.replay_part(log, part, wanted.changes, batch, sink.write, _by_thousands(progress))
+                    again.replay_part(log, part, wanted.changes, Encoder(to), sink.write, _by_thousands(progress))
     _report(sink, wanted, pending)
 
 

@@ -9,12 +9,10 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 from heapq import merge
 from typing import Any
-
-import orjson
 
 from stream_agg.errors import ConfigError, EventError, InputError
 from stream_agg.events import Dropped, Forecast, Regret, State
@@ -25,7 +23,6 @@ from stream_agg.replay.rederive import Rederived
 from stream_agg.replay.verify import Verification
 from stream_agg.session.engine import Output
 from stream_agg.spec import SessionSpec
-from stream_agg.worker.batch import Batch, Decoder, read
 from stream_agg.worker.settings import Settings
 from stream_agg.worker.wire import Applied, Encoder, Place, Row, decode
 
@@ -60,7 +57,7 @@ class Rewriting(Rederived):
         if self.regrets.peek(name) is not None:
             self.regrets.take(name)
 
-    def forecast(self, forecast: Forecast, published: Item) -> None:
+    def forecast(self, forecast: Forecast, published: Item | None) -> None:
         try:
             outputs = self._session(forecast.session).forecast(forecast)
         except InputError as e:  # under the changes
@@ -135,35 +132,69 @@ class Part:
         return forecasts.end - forecasts.first, states.end - states.first
 
 
-def replay_part(log: Log, part: Part, changes: Changes, batch: Batch, write: Write, tell: Callable[[], None]) -> None:
-    """Apply specs from before the part, then its records in the order of their times; close what is open then."""
+def replay_part(
+    log: Log, part: Part, changes: Changes, encoder: Encoder, write: Write, tell: Callable[[], None]
+) -> None:
+    """Apply the specs from before the part, then its records in the order of their times; close what is open then."""
     to = log.settings
     log.open({At(topic, part.partition): span.first for topic, span in part.spans.items()})
     streams = [_timed(log, At(topic, part.partition), part.spans[topic], rank) for rank, topic in enumerate(to.inputs)]
-    decoders: dict[str, Decoder] = {to.topic_forecasts: Forecast.from_record, to.topic_states: State.from_record}
-    for time, _, record in merge(*streams, key=lambda timed: timed[:2]):
-        if record.topic == to.topic_sessions:
-            if time < part.until_ms:
-                batch.spec(_respelled(_place(record), changes))
-        else:
-            tell()
-            batch.event(read(_place(record), decoders[record.topic]))
-        _drain(batch, write if time >= part.since_ms else _nowhere)
-    for name in sorted(batch.sessions):
-        batch.spec(Place(to.topic_sessions, part.partition, 0, 0, name.encode(), b""))
-        _drain(batch, write)
+    with Kept() as kept:
+        made = Rewriting(kept, _nothing(), _nothing(), changes=changes, encoder=encoder)
+        for time, _, record in merge(*streams, key=lambda timed: timed[:2]):
+            if time >= part.until_ms:
+                break  # only specs are left
+            made.write = write if time >= part.since_ms else _nowhere  # what was before is not of it
+            place = Place(
+                record.topic,
+                record.partition,
+                record.offset,
+                record.timestamp,
+                record.key or b"",
+                record.value or b"",
+            )
+            made.under_way = partial(_is_under_way, place)
+            if record.topic != to.topic_sessions:
+                tell()
+            try:
+                _apply(made, place, to)
+            except InputError as e:
+                made.write(encoder.dead_letter(place, e))
+        made.write = write
+        made.finish()
+
+
+def _apply(made: Rewriting, place: Place, to: Settings) -> None:
+    if place.topic == to.topic_sessions:
+        name = place.key.decode("utf-8", "replace")
+        there = made.kept.get(name) is not None
+        if not place.value:
+            if there:
+                made.close(name)
+            return
+        spec = SessionSpec.from_dict(decode(place.value))
+        (made.change if there else made.open)(name, spec)
+        return
+    forecasts = place.topic == to.topic_forecasts
+    event = (Forecast if forecasts else State).from_record(decode(place.value))
+    if made.kept.get(event.session) is None:
+        raise EventError("unknown_session", f"no session {event.session!r} here")
+    if isinstance(event, Forecast):
+        made.forecast(event, None)
+    else:
+        made.state(event)
 
 
 def _nowhere(row: Row) -> None:
-    """What was before the part is not of it."""
+    """Writes nothing."""
 
 
-def _drain(batch: Batch, write: Write) -> None:
-    for row in batch.rows:
-        write(row)
-    batch.rows.clear()
-    batch.refused.clear()
-    batch.closed.clear()
+def _nothing() -> Published:
+    return Published({}, lambda session: 0)
+
+
+def _is_under_way(place: Place) -> tuple[At, int, bool]:
+    return At(place.topic, place.partition), place.offset, False
 
 
 def _timed(log: Log, at: At, span: Span, rank: int) -> Iterator[tuple[float, int, Record]]:
@@ -171,24 +202,6 @@ def _timed(log: Log, at: At, span: Span, rank: int) -> Iterator[tuple[float, int
     while (record := stream.next()) is not None:
         latest = max(latest, record.timestamp)  # a topic keeps its order, whatever its clocks said
         yield latest, rank, record
-
-
-def _place(record: Record) -> Place:
-    key, value = record.key or b"", record.value or b""
-    return Place(record.topic, record.partition, record.offset, record.timestamp, key, value)
-
-
-def _respelled(place: Place, changes: Changes) -> Place:
-    """The record of a spec with its changes, where it is one."""
-    if not place.value or not changes:
-        return place
-    try:
-        value = decode(place.value)
-    except InputError:
-        return place
-    if not isinstance(value, dict):
-        return place
-    return replace(place, value=orjson.dumps({**value, **changes}))
 
 
 def changed(spec: SessionSpec, changes: Changes) -> SessionSpec:

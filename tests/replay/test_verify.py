@@ -100,7 +100,9 @@ class Worker:
 
     def batch(self, at: At, lines: list[Line]) -> None:
         to, p = self.topics.settings, at.partition
-        batch = Batch(self.sessions[p], self.encoder, 1000, self.topics.done.get(At(to.topic_sessions, p), 0))
+        batch = Batch(
+            self.sessions[p], self.encoder, 1000, specs_seen=self.topics.done.get(At(to.topic_sessions, p), 0)
+        )
         for line in lines:
             place = Place(line.topic, line.partition, line.offset, 0, line.key, line.value)
             if at.topic == to.topic_sessions:
