@@ -45,7 +45,15 @@ PACKAGES = {
 # Package -> the only modules that know it, beyond its room's list.
 OWNERS = {
     "highspy": {"rule/program.py"},
-    "numba": {"rule/kernel.py", "rule/search.py", "rule/pivots.py", "rule/certificate.py"},
+    "numba": {
+        "rule/kernel.py",
+        "rule/search.py",
+        "rule/pivots.py",
+        "rule/exact.py",
+        "rule/slack.py",
+        "rule/follow.py",
+        "rule/certificate.py",
+    },
     "redis": {"store/redis.py"},
     "faust": {"worker/app.py", "worker/batches.py", "worker/fetching.py"},
     "mode": {"worker/app.py"},
