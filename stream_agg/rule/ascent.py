@@ -13,15 +13,11 @@ from itertools import count
 import numpy as np
 
 from stream_agg.errors import SolveError
-from stream_agg.rule import kernel, layout, pivots
+from stream_agg.rule import exact, follow, kernel, layout
 from stream_agg.rule.envelope import Envelope
 from stream_agg.rule.layout import State
 from stream_agg.rule.solution import Solution, generic
 from stream_agg.rule.support import Floats, Ints, Profile, Support
-
-SHIFT = 1e-6
-"""Size, in units of the steepest slope, of the generic shift of a profile's kinks while pivoting. It decides between
-profiles that tie, and is gone from what is published."""
 
 OPERATIONS_PER_SECOND = 5e8
 """What a nominal second of a limit buys: counted, not clocked, so that a replay stops at the same pivot."""
@@ -51,7 +47,7 @@ class Ascent:
         n, r, segments = len(alphabets), int(self._offsets[-1]), len(cost.slopes)
         rho = np.array(cost.ends[::-1], dtype=np.float64)
         self._v_at = cost.value(rho) / self._unit
-        rows = np.zeros((6, r + 1))
+        rows = np.zeros((8, r + 1))
         rows[layout.LEVEL, :r] = np.concatenate([np.array(z, dtype=np.float64) for z in alphabets])
         rows[layout.GENERIC, :r] = generic(r)
         reals = np.zeros(6)
@@ -76,15 +72,17 @@ class Ascent:
             near=np.zeros(room, dtype=np.uint32),
             near_columns=np.zeros((n, room), dtype=np.uint32),
             price=np.zeros(room),
+            ones=np.zeros(room),
             pull=np.zeros(room),
             moving=np.zeros(room + r, dtype=np.int64),
             speeds=np.zeros((3, room + r)),
             reals=reals,
-            wholes=np.zeros(6, dtype=np.int64),
+            wholes=np.zeros(11, dtype=np.int64),
         )
         self._index: dict[Profile, int] = {}
         self._loaded: list[tuple[Ints, int]] = []  # not in `_index` yet: who asks once never needs it
-        self._scratch = np.zeros(r + 1)
+        self._box = follow.boxed(self._state)
+        self._solved = False
 
     @classmethod
     def of(
@@ -104,16 +102,23 @@ class Ascent:
         """Count each profile once more."""
         at = np.fromiter(map(self._place, profiles), np.int64)
         if len(at):
-            kernel.count_each(self._state, at)
+            follow.count_each(self._box, at)
+            self._solved = False
 
-    def follow(self, profile: Profile, published: Floats, limit_s: float = math.inf) -> float:
-        """Count a profile, `solve`, and say how far any price is from the published ones (r,), in units of payoff."""
-        at = self._place(profile)
-        how, moved = pivots.follow(
-            self._state, at, limit_s * OPERATIONS_PER_SECOND, published / self._unit, self._scratch
-        )
-        self._ended(how, limit_s)
-        return float(moved) * self._unit
+    def follow(self, profile: Profile, limit_s: float = math.inf) -> bool:
+        """Count a profile. True where the `expected` prices are optimal still; False after a `solve` that found others,
+        which raises what `solve` raises."""
+        at = self._place(profile)  # first: it may move the box
+        how = follow.follow(self._box, at, limit_s * OPERATIONS_PER_SECOND)
+        self._solved = how == layout.OPTIMAL
+        if how != layout.HELD:
+            self._ended(how, limit_s)
+        return how == layout.HELD
+
+    def expect(self, published: Floats) -> None:
+        """Prices (r,) to compare with, other than those of the last `solution`."""
+        self._state.rows[layout.PUBLISHED, :-1] = published / self._unit
+        self._state.wholes[[layout.PROVEN, layout.COMPARED]] = 0, -1
 
     def terms(self, gamma: float, epsilon: float) -> None:
         """Other terms for the same counts. With another gamma it starts from the origin: kinks have moved."""
@@ -122,34 +127,35 @@ class Ascent:
             kernel.restart(self._state)
         if epsilon != self.epsilon:
             self._state.reals[layout.EPSILON] = epsilon
+            self._state.wholes[layout.PROVEN] = 0
             kernel.regrade(self._state)
-        self.gamma, self.epsilon = gamma, epsilon
+        if (gamma, epsilon) != (self.gamma, self.epsilon):
+            self.gamma, self.epsilon, self._solved = gamma, epsilon, False
 
     def solve(self, limit_s: float = math.inf) -> None:
         """Pivot to the optimum. `Unbounded` where hard rows contradict, `SolveError` past the limit, in nominal
         seconds, `Broken` by rounding. After any of them the ascent is of no use."""
-        how, _ = pivots.ascend(self._state, limit_s * OPERATIONS_PER_SECOND)
-        self._ended(how, limit_s)
+        if not self._solved:
+            self._ended(follow.ascend(self._box, limit_s * OPERATIONS_PER_SECOND), limit_s)
+            self._solved = True
 
     def prices(self) -> Floats:
-        """lambda (r,) in units of payoff, as the basis at hand has it: not yet free of rounding."""
+        """lambda (r,) in units of payoff, as the basis at hand has it."""
         out = np.empty(len(self._state.slot) + 1)
-        kernel.prices(self._state, out)
+        exact.prices(self._state, out)
         return out[:-1] * self._unit
 
     def solution(self) -> Solution:
-        """The optimum, computed afresh from its basis, so that no rounding of the path to it is left."""
-        state = self._state
-        while state.wholes[layout.AGE]:
-            if not kernel.refactor(state):
+        """The optimum, of which no rounding on the path to it is left."""
+        state, out = self._state, np.empty((3, len(self._state.slot)))
+        while True:
+            refined, lower, payoff, excess = follow.publish(self._box, self._v_at, self._unit, out)
+            if refined:
+                return Solution(out[0], lower, payoff, excess, out[1], out[2], float(state.reals[layout.ROUNDS]))
+            if not state.wholes[layout.AGE] or not kernel.refactor(state):
                 raise Broken
+            self._solved = False
             self.solve()
-        duals, residual = self.prices(), np.empty(len(state.slot))
-        payoff, off = kernel.answer(state, self._v_at, np.append(duals / self._unit, 0.0), residual)
-        mass, rounds = state.rows[layout.MASS, :-1].copy(), float(state.reals[layout.ROUNDS])
-        paid = self.epsilon * float(np.abs(duals) @ mass)
-        lower = payoff * self._unit + float(duals @ residual) - paid - off * self._unit * rounds
-        return Solution(duals, lower, payoff * self._unit, residual, mass, rounds)
 
     def _ended(self, how: int, limit_s: float) -> None:
         if how == layout.INFEASIBLE:
@@ -160,7 +166,7 @@ class Ascent:
             raise Broken
 
     def _place(self, e: Profile) -> int:
-        """The number of a profile, which is admitted where it is new."""
+        """The number of a profile; a new one is to be admitted with the next call."""
         for profiles, first in self._loaded:
             self._index.update(zip(map(tuple, profiles.tolist()), count(first), strict=False))
         self._loaded.clear()
@@ -169,7 +175,6 @@ class Ascent:
             at = self._index[e] = len(self._index)
             self._make_room(at + 1)
             self._state.at[at] = [self._starts[i] + z if z >= 0 else self._starts[-1] for i, z in enumerate(e)]
-            kernel.admit(self._state, at, at + 1, SHIFT)
         return at
 
     def _load(self, profiles: Ints, counts: Floats) -> None:
@@ -179,8 +184,9 @@ class Ascent:
         self._make_room(last)
         state, r = self._state, len(self._state.slot)
         state.at[first:last] = np.where(profiles < 0, r, profiles + self._offsets[:-1])
-        kernel.admit(state, first, last, SHIFT)
+        kernel.admit(state, first, last)
         kernel.count(state, first, last, counts)
+        self._solved = False
         self._loaded.append((profiles, first))
 
     def _make_room(self, wanted: int) -> None:
@@ -194,6 +200,7 @@ class Ascent:
             at=np.append(state.at, np.zeros((more, state.at.shape[1]), dtype=np.uint32), axis=0),
             columns=np.append(state.columns, np.zeros((state.at.shape[1], more), dtype=np.uint32), axis=1),
             price=np.append(state.price, np.zeros(more)),
+            ones=np.append(state.ones, np.zeros(more)),
             pull=np.zeros(room + more),
             place=np.append(state.place, np.zeros((2, more), dtype=np.int32), axis=1),
             near=np.append(state.near, np.zeros(more, dtype=np.uint32)),
@@ -201,3 +208,4 @@ class Ascent:
             moving=np.zeros(room + more + len(state.slot), dtype=np.int64),
             speeds=np.zeros((3, room + more + len(state.slot))),
         )
+        self._box = follow.boxed(self._state)

@@ -43,7 +43,7 @@ class Certificate:
             found.rounds,
             found.lower,
             found.payoff,
-            found.excess(rule.epsilon),
+            found.excess,
             np.append(found.residual, 0.0),
             np.append(found.mass, 0.0),
         )

@@ -20,6 +20,7 @@ from stream_agg.rule.layout import (
     AGE,
     AT_PLUS,
     AT_ZERO,
+    COMPARED,
     EPSILON,
     GAMMA,
     GRAD,
@@ -28,6 +29,7 @@ from stream_agg.rule.layout import (
     LISTED,
     MASS,
     PROFILES,
+    PROVEN,
     RADIUS,
     ROUNDS,
     TRACKED,
@@ -35,7 +37,7 @@ from stream_agg.rule.layout import (
     Ints,
     State,
 )
-from stream_agg.rule.solution import DECIMALS
+from stream_agg.rule.solution import SHIFT
 
 
 @njit(cache=True)
@@ -93,13 +95,13 @@ def row_kink(k: int, gamma: float) -> float:
 
 
 @njit(cache=True)
-def admit(s: State, first: int, last: int, shift: float) -> None:
+def admit(s: State, first: int, last: int) -> None:
     """Profiles first..last-1 are new in `at`: hash them, give them the segment that the prices put them in, and make
     them candidates. They are not counted yet."""
     lam, tau, at, place, listed = s.rows[LAM], s.tau, s.at, s.place, s.wholes[LISTED]
     hashed(at[first:last], s.shift[first:last])
     for e in range(first, last):
-        s.shift[e] *= shift
+        s.shift[e] *= SHIFT
         price = price_of(lam, s.shift, at, e)
         place[0, e], place[1, e] = segment_of(tau, price), -1
         for i in range(at.shape[1]):
@@ -133,14 +135,6 @@ def count(s: State, first: int, last: int, amounts: Floats) -> None:
             held[r, seg] += amount
         counts[e] += amount
         s.reals[ROUNDS] += amount
-
-
-@njit(cache=True)
-def count_each(s: State, at: Ints) -> None:
-    """Count each of these profiles once more."""
-    one = np.ones(1)
-    for e in at:
-        count(s, e, e + 1, one)
 
 
 @njit(cache=True)
@@ -234,6 +228,7 @@ def restart(s: State) -> None:
         s.near_columns[:, e] = s.columns[:, e]
         hold(s.rows[GRAD], s.held, s.rho, s.at, e, s.place[0, e], s.counts[e])
     s.wholes[LISTED], s.wholes[AGE], s.wholes[TRACKED], s.reals[RADIUS] = s.wholes[PROFILES], 0, 0, np.inf
+    s.wholes[PROVEN], s.wholes[COMPARED] = 0, -1
     regrade(s)
 
 
@@ -260,59 +255,3 @@ def hold(grad: Floats, held: Floats, rho: Floats, at: Ints, e: int, seg: int, m:
             grad[j] += m * rho[seg]
             held[j, seg] += m
     held[r, seg] += m
-
-
-@njit(cache=True)
-def prices(s: State, out: Floats) -> None:
-    """The basic solution without shifts, rounded to ten decimals, in `out` (r+1,)."""
-    r, gamma, edges = s.slot.size, s.reals[GAMMA], s.edges
-    out[:] = 0.0
-    for p in range(r):
-        value = s.tau[s.basic[1, p]] if s.basic[0, p] >= r else row_kink(s.basic[1, p], gamma)
-        if value != 0.0:
-            for j in range(r):
-                out[j] += value * edges[j, p]
-    for j in range(r):
-        out[j] = min(max(np.round(out[j], DECIMALS), -gamma), gamma) + 0.0 if s.rows[MASS, j] > 0 else 0.0
-
-
-@njit(cache=True)
-def answer(s: State, v_at: Floats, prices: Floats, residual: Floats) -> tuple[float, float]:
-    """At the optimum, what the adversary's rho adds up to, without the generic parts.
-
-    `v_at` (L+1,) V at `rho`, `prices` (r+1,); fills `residual` (r,) = sum N (rho - z); returns sum N V(rho), and the
-    most by which the price of a profile is off the prices that its rho answers.
-    """
-    regrade(s)
-    r, tau, rho, counts, at, place, edges = s.slot.size, s.tau, s.rho, s.counts, s.at, s.place, s.edges
-    payoff, off = 0.0, 0.0
-    for j in range(r):
-        residual[j] = -s.rows[LEVEL, j] * s.rows[MASS, j]
-        for seg in range(rho.size):
-            residual[j] += s.held[j, seg] * rho[seg]
-    for seg in range(rho.size):
-        payoff += s.held[r, seg] * v_at[seg]
-    for p in range(r):
-        e, k, y = s.basic[0, p] - r, s.basic[1, p], 0.0
-        if e < 0 or counts[e] <= 0.0:
-            continue
-        for j in range(r):
-            y -= s.rows[GRAD, j] * edges[j, p]
-        y = min(max(y, counts[e] * rho[k + 1]), counts[e] * rho[k])
-        payoff += counts[e] * v_at[k + 1] - tau[k] * (y - counts[e] * rho[k + 1])
-        for i in range(at.shape[1]):
-            if at[e, i] < r:
-                residual[at[e, i]] += y
-    k, price = s.wholes[PROFILES], s.pull
-    price[:k] = 0.0
-    gather(s.columns, k, prices, price)
-    for e in range(k):
-        seg, p = place[0, e], place[1, e]
-        if p >= 0:
-            off = max(off, abs(price[e] - tau[s.basic[1, p]]))
-        else:
-            if seg < tau.size:
-                off = max(off, price[e] - tau[seg])
-            if seg > 0:
-                off = max(off, tau[seg - 1] - price[e])
-    return payoff, off

@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 from numba import njit
 
-from stream_agg.rule.kernel import count, exchange, hold, prices, refactor
+from stream_agg.rule.kernel import exchange, hold, refactor
 from stream_agg.rule.layout import (
     AGE,
     AT_MINUS,
@@ -195,18 +195,3 @@ def ascend(s: State, limit: float) -> tuple[int, float]:
                 enlist(s, least)
                 work += 2.0 * n * s.wholes[PROFILES]
             s.wholes[SINCE], s.reals[MOVED] = 0, 0.0
-
-
-@njit(cache=True)
-def follow(s: State, e: int, limit: float, published: Floats, scratch: Floats) -> tuple[int, float]:
-    """Count profile e once and pivot to the optimum: how it ended, and how far any price is from the `published` ones
-    (r,). One call, because a lone event is worth less than the way into compiled code. `scratch` (r+1,) is room."""
-    before = s.wholes[PIVOTS]
-    count(s, e, e + 1, np.ones(1))
-    how, _ = ascend(s, limit)
-    moved = 0.0
-    if how == OPTIMAL and s.wholes[PIVOTS] != before:
-        prices(s, scratch)
-        for j in range(published.size):
-            moved = max(moved, abs(scratch[j] - published[j]))
-    return how, moved

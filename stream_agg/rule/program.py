@@ -40,7 +40,8 @@ def robust(support: Support, cost: Envelope, gamma: float, epsilon: float) -> So
     paid = float(duals @ (support.levels * support.mass)) + epsilon * float(np.abs(duals) @ support.mass)
     lower = float(support.counts @ cost.phi(support.prices(duals))) - paid
     payoff = float(support.counts @ cost.value(rho))
-    return Solution(duals, lower, payoff, support.residuals(rho), support.mass, support.total)
+    excess = support.violation(rho, epsilon)
+    return Solution(duals, lower, payoff, excess, support.residuals(rho), support.mass, support.total)
 
 
 def worst_case(support: Support, slope: Floats, gamma: float, epsilon: float) -> tuple[float, Floats]:

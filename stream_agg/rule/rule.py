@@ -114,14 +114,15 @@ def rule_of(
 ) -> Rule:
     """The rule of a solved program."""
     t = found.rounds
-    excess = found.excess(epsilon) / t
+    excess = found.excess / t
     violation = excess if excess > NO_VIOLATION else 0.0
     upper = found.payoff / t + (gamma * violation if violation else 0.0)
     exact = not violation and bool(np.all(np.abs(found.duals) < gamma * (1 - 1e-9)))
     duals, prices, start = found.duals.tolist(), [], 0
     for a in spec.experts.values():
-        prices.append((*duals[start : start + len(a.levels)], 0.0))
-        start += len(a.levels)
+        end = start + len(a.levels)
+        prices.append((*duals[start:end], 0.0))
+        start = end
     return Rule(spec, cost, tuple(prices), gamma, epsilon, t, found.lower / t, upper, violation, exact, least)
 
 

@@ -19,32 +19,37 @@ DEAD = 1e-5
 would do so too, but where calibration is feasible the rows depend on each other (every expert's rows add up to the same
 rounds), so a shift makes them contradict and drives prices to gamma; a dead zone never does, and picks small prices."""
 
+SHIFT = 1e-6
+"""Size, in units of the steepest slope, of the generic shift of a profile's kinks while pivoting. It decides between
+profiles that tie, and is gone from what is published."""
+
 
 @dataclass(frozen=True)
 class Solution:
     """Prices, and what the adversary's rho adds up to; everything in counts.
 
     `duals` (r,) lambda; `lower` what they prove, sum N phi(s) - ..., whatever they are; `payoff` sum N V(rho);
-    `residual` (r,) sum N (rho - z); `mass` (r,) N_{i,z}; `rounds` t.
+    `excess` sum_{i,z} max(0, |residual| - epsilon N_{i,z}); `residual` (r,) sum N (rho - z); `mass` (r,) N_{i,z};
+    `rounds` t.
     """
 
     duals: Floats
     lower: float
     payoff: float
+    excess: float
     residual: Floats
     mass: Floats
     rounds: float
 
-    def excess(self, epsilon: float) -> float:
-        """sum_{i,z} max(0, |residual| - epsilon N_{i,z})."""
-        return float(np.maximum(np.abs(self.residual) - epsilon * self.mass, 0.0).sum())
-
     def times(self, factor: float) -> Solution:
         """The same prices of counts that are so many times as large."""
+        if factor == 1.0:
+            return self
         return Solution(
             self.duals,
             self.lower * factor,
             self.payoff * factor,
+            self.excess * factor,
             self.residual * factor,
             self.mass * factor,
             self.rounds * factor,

@@ -45,6 +45,7 @@ class Solver:
         self._ascent: Ascent | None = None
         self._waiting: list[Profile] = []
         self._found: Solution | None = None
+        self._expected: Rule | None = None
         self._factor = 1.0
 
     def count(self, profile: Profile) -> None:
@@ -57,33 +58,27 @@ class Solver:
     def holds(self, rule: Rule) -> bool:
         """Whether the prices of a rule are still optimal with the rounds counted since, on its own terms; False also
         where only `rule` can tell. Raises what `rule` raises."""
-        published = rule.flat[:-1]
-        moved = self._followed(rule, published)
-        if moved is None:
-            ascent = self._solved(rule.gamma, rule.epsilon)
-            if ascent is None:
-                return False
-            moved = float(np.abs(ascent.prices() - published).max())
-        return moved <= 10.0 ** (1 - DECIMALS) * self._cost.unit
-
-    def _followed(self, rule: Rule, published: Floats) -> float | None:
-        """How far prices are from the published ones with the last round that waits to be counted: the short way, for
-        an ascent at work on these terms. None where there is none."""
         ascent = self._ascent
-        if ascent is None or not self._waiting or (ascent.gamma, ascent.epsilon) != (rule.gamma, rule.epsilon):
-            return None
-        *earlier, last = self._waiting
-        self._waiting.clear()
-        ascent.count(earlier)
+        if ascent is None or len(self._waiting) != 1 or (ascent.gamma, ascent.epsilon) != (rule.gamma, rule.epsilon):
+            ascent = self._solved(rule.gamma, rule.epsilon)
+            return ascent is not None and self._same(ascent.prices(), rule)
+        if rule is not self._expected:
+            ascent.expect(rule.flat[:-1])
+            self._expected = rule
+        profile = self._waiting.pop()
         self._ascent = None  # unless it ends well
         try:
-            moved = ascent.follow(last, published, self._spec.solve_limit_s)
+            held = ascent.follow(profile, self._spec.solve_limit_s)
         except Unbounded:
             raise InfeasibleError(rule.epsilon, smallest_epsilon(self._support())) from None
         except Broken:
-            return None
+            return False
         self._ascent = ascent
-        return moved
+        return held
+
+    def _same(self, prices: Floats, rule: Rule) -> bool:
+        """Whether prices (r,) are a rule's."""
+        return float(np.abs(prices - rule.flat[:-1]).max()) <= 10.0 ** (1 - DECIMALS) * self._cost.unit
 
     def rule(self, gamma: float, epsilon: float, least: Callable[[], float] | None = None) -> Rule:
         """The rule at these terms; `least` finds its `epsilon_min` if that is known. `InfeasibleError` where hard rows
@@ -95,7 +90,8 @@ class Solver:
             self._ascent = None
             found = program.robust(self._support(), self._cost, gamma, epsilon)
         self._found = found.times(1 / self._factor)
-        return rule_of(self._spec, self._cost, gamma, epsilon, self._found, least or self._least())
+        self._expected = rule_of(self._spec, self._cost, gamma, epsilon, self._found, least or self._least())
+        return self._expected
 
     def settle(self, measured: float = 0.0) -> Rule:
         """The rule with its terms chosen anew where the spec leaves them open; `measured` is for `epsilon_of`.
@@ -132,8 +128,9 @@ class Solver:
             fresh = self._ascent is None
             ascent = self._ascent or Ascent.of(self._alphabets, self._cost, gamma, epsilon, self._support())
             try:
-                ascent.count(self._waiting)
-                self._waiting.clear()
+                if self._waiting:
+                    ascent.count(self._waiting)
+                    self._waiting.clear()
                 ascent.terms(gamma, epsilon)
                 self._ascent = None  # unless it ends well
                 ascent.solve(self._spec.solve_limit_s)

@@ -12,10 +12,10 @@ import numpy as np
 import pytest
 
 import stream_agg as sa
-from stream_agg.rule.ascent import SHIFT, Ascent
+from stream_agg.rule.ascent import Ascent
 from stream_agg.rule.envelope import Envelope, envelope
 from stream_agg.rule.epsilon import smallest_epsilon
-from stream_agg.rule.solution import Solution
+from stream_agg.rule.solution import SHIFT, Solution
 from stream_agg.rule.support import Profile, Support
 from stream_agg.spec import Alphabet
 
@@ -109,8 +109,7 @@ class Program:
 
     def upper(self, found: Solution) -> float:
         """What no rule exceeds, in counts."""
-        excess = found.excess(self.epsilon)
-        return found.payoff + (self.gamma * excess if excess > 1e-9 * found.rounds else 0.0)
+        return found.payoff + (self.gamma * found.excess if found.excess > 1e-9 * found.rounds else 0.0)
 
     def apart(self, duals: Any, others: Any) -> float:
         """The largest difference between prices, in units of the steepest slope."""
