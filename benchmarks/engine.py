@@ -4,9 +4,9 @@
     python benchmarks/engine.py --file flu.csv.gz   and a file of forecasts
     python benchmarks/engine.py --json              the figures as JSON; --smoke: a short run
 
-As in a worker, a batch at a time; CPU time of one thread, microseconds an event, solves and reports included. Every
-feed goes through so many times, and of each batch and step the least counts: others use the machine, too. `decide`
-under "every 1e+09" solves once: what is left is the engine. No broker, no store.
+As in a worker, a batch at a time; CPU time of one thread, microseconds an event, with solves and reports. Every feed
+goes through so many times, and of each batch and step the least counts: others use the machine, too. `decide` under
+"every 1e+09" solves once: what is left is the engine. No broker, no store.
 """
 
 from __future__ import annotations
