@@ -55,7 +55,7 @@ def feed(seed: int, sessions: int, events: int, *, mishaps: float = 1.0, minutes
             yield state
             state = None
         yield record
-        if fate > 0.99:
+        if rng.random() < 0.01 * mishaps:
             yield record
         if state is None:
             continue

@@ -116,7 +116,7 @@ async def full(lab: Lab) -> Held:
         await bed.settle()
         bed.redis.config_set("maxmemory", str(int(bed.redis.info("memory")["used_memory"]) // 2))  # type: ignore[index]
         await bed.send(islice(records, 400))
-        await until(lambda: worker.said("maxmemory"), "the worker to say what is wrong")
+        await until(lambda: worker.said("has no memory left"), "the worker to say what is wrong")
         behind = bed.behind()
         bed.redis.config_set("maxmemory", "0")
         await until(lambda: worker.said("resumed"), "the worker to go on")
