@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import Any
 
 import click
@@ -10,6 +11,9 @@ import orjson
 from stream_agg.cli.common import progress_bar, settings_of, warm_up
 from stream_agg.replay.log import Log
 from stream_agg.replay.verify import Verdict, Verification
+
+WORTH_IT = 200_000
+"""Events from which on a second process is started: it needs seconds to begin."""
 
 EXAMPLES = """
 \b
@@ -21,8 +25,9 @@ Example:
 @click.command(epilog=EXAMPLES)
 @click.option("--brokers", help="Kafka bootstrap servers (STREAM_AGG_BROKERS).")
 @click.option("--app", help="Name of the deployment, whose committed offsets say how far it got (STREAM_AGG_APP).")
+@click.option("--jobs", type=click.IntRange(min=1), help="Processes side by side; default: the cores, if worth it.")
 @click.option("--json", "as_json", is_flag=True, help="Print the verdict as JSON.")
-def verify(brokers: str | None, app: str | None, as_json: bool) -> int:
+def verify(brokers: str | None, app: str | None, jobs: int | None, as_json: bool) -> int:
     """Derive actions, reports and rules again from the input topics, and compare them to the byte with the outputs.
 
     Reads each topic once, up to where it ends at the start, so a worker may run on. Nothing is written; Redis is not
@@ -32,7 +37,8 @@ def verify(brokers: str | None, app: str | None, as_json: bool) -> int:
     with Log(settings_of(brokers=brokers, app=app)) as log:
         verification = Verification(log)
         with progress_bar(verification.events, "verify", hidden=as_json) as progress:
-            verdict = verification.run(progress)
+            cores = (os.cpu_count() or 1) if verification.events >= WORTH_IT else 1
+            verdict = verification.run(progress, jobs or cores)
     click.echo(orjson.dumps(_record(verdict)) if as_json else _words(verdict))
     return 0 if verdict.equal else 1
 

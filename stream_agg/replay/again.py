@@ -142,8 +142,8 @@ def replay_part(
     with Kept() as kept:
         made = Rewriting(kept, _nothing(), _nothing(), changes=changes, encoder=encoder)
         for time, _, record in merge(*streams, key=lambda timed: timed[:2]):
-            if time >= part.until_ms:
-                break  # only specs are left
+            if time >= part.until_ms and record.topic == to.topic_sessions:
+                continue
             made.write = write if time >= part.since_ms else _nowhere  # what was before is not of it
             place = Place(
                 record.topic,

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any
 
 import orjson
@@ -29,6 +28,9 @@ class DivergenceError(StreamAggError):
         super().__init__(f"{place} offset {offset}: {what}")
         self.place, self.offset, self.what = place, offset, what
 
+    def __reduce__(self) -> tuple[type[DivergenceError], tuple[At, int, str]]:
+        return DivergenceError, (self.place, self.offset, self.what)
+
 
 @dataclass(slots=True)
 class Stream:
@@ -51,7 +53,7 @@ class Stream:
             self._ready = iter(records)
 
 
-@dataclass
+@dataclass(slots=True)
 class Item:
     """One output record."""
 
@@ -59,22 +61,20 @@ class Item:
     offset: int
     value: bytes
     headers: Sequence[tuple[str, bytes]] = ()
-
-    @cached_property
-    def json(self) -> dict[str, Any]:
-        """Its content; `DivergenceError` where it has none."""
-        try:
-            content = orjson.loads(self.value)
-        except orjson.JSONDecodeError as e:
-            raise self.wrong(f"not JSON: {e}") from None
-        if not isinstance(content, dict):
-            raise self.wrong("not a JSON object")
-        return content
+    _content: dict[str, Any] | None = None
 
     def get(self, name: str) -> Any:
         """A field of it; `DivergenceError` where it has none of that name."""
+        if self._content is None:
+            try:
+                content = orjson.loads(self.value)
+            except orjson.JSONDecodeError as e:
+                raise self.wrong(f"not JSON: {e}") from None
+            if not isinstance(content, dict):
+                raise self.wrong("not a JSON object")
+            self._content = content
         try:
-            return self.json[name]
+            return self._content[name]
         except KeyError:
             raise self.wrong(f"has no {name!r}: written by another version?") from None
 

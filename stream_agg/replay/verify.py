@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import FIRST_COMPLETED, ProcessPoolExecutor, wait
 from dataclasses import dataclass, field
 from functools import partial
 from heapq import heapify, heappop, heapreplace
 from itertools import chain
+from multiprocessing import get_context
+from typing import Any, Self
 
 from stream_agg.replay.kept import Kept
 from stream_agg.replay.letters import MARK
@@ -14,6 +17,7 @@ from stream_agg.replay.log import At, Log, Record, Span, partition_of
 from stream_agg.replay.order import DeadLetters, Inputs, Order
 from stream_agg.replay.published import AHEAD, DivergenceError, Published, Stream
 from stream_agg.replay.rederive import Rederived
+from stream_agg.worker.settings import Settings
 
 
 @dataclass
@@ -34,24 +38,51 @@ class Verdict:
     """Records that are gone, in words."""
     divergence: DivergenceError | None = None
 
+    def add(self, other: Verdict) -> None:
+        """Take in what was found of other partitions."""
+        for name in ("events", "actions", "regrets", "rules", "repeats", "pending", "unverifiable", "missing"):
+            setattr(self, name, getattr(self, name) + getattr(other, name))
+        self.divergence = self.divergence or other.divergence
+
     @property
     def equal(self) -> bool:
         """Whether everything was there to be compared, and was equal."""
         return self.divergence is None and not self.unverifiable
 
 
-class Verification:
-    """One verification, from the topics as they are when it is made. `RefusedError` where one is missing."""
+@dataclass(frozen=True)
+class Taken:
+    """How far the topics of a deployment went at one moment."""
 
-    def __init__(self, log: Log) -> None:
-        self.log, self.to = log, log.settings
-        self.counts = log.partitions()
+    counts: dict[str, int]
+    """Partitions by topic."""
+    committed: dict[At, int]
+    spans: dict[At, Span]
+
+    @classmethod
+    def now(cls, log: Log) -> Self:
+        """As they are. `RefusedError` where a topic is missing."""
+        to, counts = log.settings, log.partitions()
+
+        def places(*topics: str) -> list[At]:
+            return [At(topic, p) for topic in topics for p in range(counts[topic])]
+
         # What was worked must have its outputs in what is read of them, and those their inputs: in this order.
-        self.committed = log.committed(self._places(self.to.topic_forecasts, self.to.topic_states))
-        outputs = (self.to.topic_rules, self.to.topic_regret, self.to.topic_actions, self.to.topic_dead_letters)
-        self.spans: dict[At, Span] = {}
-        for topic in (*outputs, *self.to.inputs):
-            self.spans |= log.spans(self._places(topic))
+        committed = log.committed(places(to.topic_forecasts, to.topic_states))
+        outputs = (to.topic_rules, to.topic_regret, to.topic_actions, to.topic_dead_letters)
+        spans: dict[At, Span] = {}
+        for topic in (*outputs, *to.inputs):
+            spans |= log.spans(places(topic))
+        return cls(counts, committed, spans)
+
+
+class Verification:
+    """One verification, from the topics as they were `taken`: now, if nothing else is said."""
+
+    def __init__(self, log: Log, taken: Taken | None = None) -> None:
+        self.log, self.to = log, log.settings
+        self.taken = taken or Taken.now(log)
+        self.counts, self.committed, self.spans = self.taken.counts, self.taken.committed, self.taken.spans
 
     @property
     def events(self) -> int:
@@ -59,13 +90,24 @@ class Verification:
         places = self._places(self.to.topic_forecasts, self.to.topic_states)
         return sum(self.spans[at].end - self.spans[at].first for at in places)
 
-    def run(self, progress: Callable[[int], None] = lambda events: None) -> Verdict:
-        """Derive everything again and compare; ends at the first divergence. `progress` is told of events."""
-        verdict, told = Verdict(), 0
+    def run(self, progress: Callable[[int], None] = lambda events: None, jobs: int = 1) -> Verdict:
+        """Derive everything again and compare; ends at the first divergence. `progress` is told of events.
+
+        With several `jobs` partitions are gone through side by side, by processes of their own.
+        """
         dead = DeadLetters(self._letters())
-        verdict.missing = [
-            f"{at}: {span.first:,} records are gone by retention" for at, span in self.spans.items() if span.first
-        ]
+        parts = self._parts()
+        if jobs > 1 and len(parts) > 1:
+            verdict = _side_by_side(self.to, self.taken, parts, dead, progress, jobs)
+        else:
+            verdict = self.check(parts, dead, progress)
+        gone = [f"{at}: {span.first:,} records are gone by retention" for at, span in self.spans.items() if span.first]
+        verdict.missing = gone + verdict.missing
+        return verdict
+
+    def check(self, parts: list[list[int]], dead: DeadLetters, progress: Callable[[int], None]) -> Verdict:
+        """Go through these parts, one after the other."""
+        verdict, told = Verdict(), 0
 
         def tell() -> None:
             nonlocal told
@@ -76,7 +118,7 @@ class Verification:
                 told = 0
 
         try:
-            for partitions in self._parts():
+            for partitions in parts:
                 self._check(partitions, dead, verdict, tell)
         except DivergenceError as e:
             verdict.divergence = e
@@ -188,3 +230,42 @@ def _run_together(orders: list[Order], made: Rederived) -> None:
 
 def _partition_of_session(known: int | None, count: int, session: str) -> int:
     return partition_of(session.encode(), count) if known is None else known
+
+
+def _side_by_side(
+    to: Settings, taken: Taken, parts: list[list[int]], dead: DeadLetters, progress: Callable[[int], None], jobs: int
+) -> Verdict:
+    apart = get_context("spawn")
+    done, told, verdict = apart.Value("q"), 0, Verdict()
+    with ProcessPoolExecutor(min(jobs, len(parts)), apart, _begin, (done,)) as pool:
+        working = [pool.submit(_check_apart, to, taken, part, dead) for part in parts]
+        left = set(working)
+        while left:
+            finished, left = wait(left, timeout=0.2, return_when=FIRST_COMPLETED)
+            progress(done.value - told)
+            told = done.value
+            if any(one.result().divergence for one in finished):
+                pool.shutdown(wait=False, cancel_futures=True)
+                left = {one for one in left if not one.cancelled()}
+    for one in working:
+        if not one.cancelled():
+            verdict.add(one.result())
+    return verdict
+
+
+def _begin(done: Any) -> None:
+    """In every process: where it counts what it has gone through."""
+    global _done
+    _done = done
+
+
+def _check_apart(to: Settings, taken: Taken, part: list[int], dead: DeadLetters) -> Verdict:
+    def progress(events: int) -> None:
+        with _done.get_lock():
+            _done.value += events
+
+    with Log(to) as log:
+        return Verification(log, taken).check([part], dead, progress)
+
+
+_done: Any = None

@@ -75,7 +75,7 @@ def test_a_worker_that_died_again_and_again_published_what_its_inputs_give(
         return int(sent.offset)
 
     offset = asyncio.run(spoil())
-    assert run(["verify"]) == 1
+    assert run(["verify", "--jobs", "2"]) == 1
     said = capsys.readouterr().out
     assert f"diverged: {worked.topic_actions}[" in said
     assert f"] offset {offset}: " in said
