@@ -31,13 +31,23 @@ _DEAD = {
     "reason": "Why it could not be used.", "detail": "The same in words.",
     "truncated": "Its size, where its end had to be left out.",
 }  # fmt: skip
+_VERIFY = {
+    "actions": {
+        "forecast_offset": "Offset of its forecast: what `verify` starts from.",
+        "specs_seen": "Next offset of the sessions topic: specs before it were applied.",
+    },
+    "regret": {"states_seen": "State events of the session that were applied before."},
+}
+"""What outputs of a topic carry beside: how far the inputs had been applied."""
 
 
 def headers(topic: str) -> dict[str, Schema]:
     """header -> its schema; none for inputs."""
     if topic in INPUTS:
         return {}
-    texts = _CLOUD if topic != "dead_letters" else {k: v for k, v in _CLOUD.items() if k != "content-type"} | _DEAD
+    texts = _CLOUD | _VERIFY.get(topic, {})
+    if topic == "dead_letters":
+        texts = {k: v for k, v in _CLOUD.items() if k != "content-type"} | _DEAD
     found: dict[str, Schema] = {name: {"type": "string", "description": text} for name, text in texts.items()}
     if "reason" in found:
         found["reason"]["enum"] = list(get_args(Reason))

@@ -115,7 +115,6 @@ def file_spec(
         "experts": {name: {"levels": levels} for name in experts},
         "actions": payoffs(actions),
         "feedback": "state",
-        "policy": "robust",
     }
 
 

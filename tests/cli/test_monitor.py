@@ -18,14 +18,16 @@ import pytest
 from stream_agg.cli import run
 from stream_agg.cli.monitor import printable, table
 from stream_agg.events import Forecast, State
-from stream_agg.monitor.calibration import wilson
+from stream_agg.learn.calibration import wilson
 from stream_agg.monitor.shown import overview
 from stream_agg.monitor.view import View
 from stream_agg.session.engine import Session
 from stream_agg.spec import SessionSpec
-from stream_agg.worker.broker import Publisher
+from stream_agg.worker.publish import AtLeastOnce
 from stream_agg.worker.settings import PREFIX, Settings
-from stream_agg.worker.wire import Encoder, Row
+from stream_agg.worker.wire import Applied, Encoder, Outputs, Row
+
+AT = Applied(0, 0, 0)
 
 SPEC = {
     "session": "paris-rain",
@@ -47,16 +49,16 @@ def told(fresh: Callable[..., Settings], monkeypatch: pytest.MonkeyPatch) -> Set
     for k in range(200):
         record = {"session": "paris-rain", "event": f"e{k}", "time": "2026-11-21T06:00:00Z"}
         forecast = Forecast.from_record({**record, "forecasts": {"gfs": 0.7, "icon": 0.3}})
-        rows += map(encoder.row, session.forecast(forecast))
+        rows += (encoder.row(output, AT) for output in session.forecast(forecast))
         _, known = session.state(State.from_record({**record, "state": int(k % 10 < 3)}))
-        rows += map(encoder.row, known)  # type: ignore[arg-type]
-    rows += [encoder.row(session.report())]
+        rows += [encoder.row(output, AT) for output in known]  # type: ignore[arg-type]
+    rows += [encoder.row(session.report(), AT)]
     rows += [Row(settings.topic_dead_letters, "x", b"{", (("reason", "bad_json"), ("detail", "not JSON")))]
 
     async def publish() -> None:
-        publisher = Publisher(settings)
+        publisher = AtLeastOnce(settings)
         await publisher.start()
-        await publisher.publish(rows)
+        await publisher.publish(0, Outputs("", 0, rows))
         await publisher.stop()
 
     asyncio.run(publish())
@@ -86,7 +88,7 @@ def test_once_as_json_is_one_line_with_the_same_numbers(told: Settings, capsys: 
     (session,) = shown["sessions"]
     assert (session["session"], session["round"], session["states"]) == ("paris-rain", 200, 200)
     (level,) = session["calibration"]["icon"]
-    assert level == [0.3, 200, 0.3, *map(pytest.approx, wilson(60, 200))]
+    assert level == [0.3, 200, 0.3, *map(pytest.approx, wilson(140, 60))]
     assert shown["totals"]["lag"] == 0
     assert [a["key"] for a in shown["alarms"]] == ["worker", "calibration/paris-rain/gfs"]
 

@@ -24,7 +24,7 @@ from stream_agg.session.engine import Session
 from stream_agg.spec import SessionSpec
 from stream_agg.watch.names import METRICS
 from stream_agg.worker.settings import PREFIX, Settings
-from stream_agg.worker.wire import Encoder, Place
+from stream_agg.worker.wire import Applied, Encoder, Place
 
 ROOT = Path(__file__).parent.parent.parent
 REFERENCE = ROOT / "docs" / "reference"
@@ -143,7 +143,7 @@ def test_asyncapi_names_the_topics_and_headers_that_are_used() -> None:
     for name in get_args(Name):
         assert document["components"]["schemas"][name]["properties"] == schema(name)["properties"]
     encoder, messages = Encoder(settings), document["components"]["messages"]
-    rows = [encoder.row(output) for output in outputs({})]
+    rows = [encoder.row(output, Applied(0, 0, 0)) for output in outputs({})]
     dead = encoder.dead_letter(Place("forecasts", 0, 0, 0, b"s", b"{"), InputError("bad_json", "x"))
     for row in [*rows, dead]:
         named = messages[encoder.role(row.topic)]["headers"]["properties"]

@@ -24,11 +24,13 @@ import pytest
 from stream_agg.cli.local import WorkerProcess
 from stream_agg.events import Action, RuleStamp, format_time
 from stream_agg.replay.tap import Tap
-from stream_agg.worker.broker import Publisher
+from stream_agg.worker.publish import AtLeastOnce
 from stream_agg.worker.settings import PREFIX, Settings
-from stream_agg.worker.wire import Encoder, Row
+from stream_agg.worker.wire import Applied, Encoder, Outputs, Row
 
 playwright = pytest.importorskip("playwright.async_api", reason="the page is driven by playwright, of the extra `test`")
+
+AT = Applied(0, 0, 0)
 
 EVIL = "<img src=x onerror=\"document.title='owned'\">"
 SPEC: dict[str, Any] = {
@@ -142,7 +144,7 @@ def ticking(settings: Settings, k: int, session: str = "s", name: str | None = N
     name = name or f"go-{k}"
     stamp, time_ = RuleStamp(1, 1, 0.001), format_time(HOUR_US * k)
     action = Action(session, f"e{k}", time_, k + 1, {}, name, {name: 1.0}, "robust", stamp, 0, 1)
-    return Encoder(settings).row(action)
+    return Encoder(settings).row(action, AT)
 
 
 async def test_the_page_from_empty_over_a_live_feed_and_a_bad_expert_to_a_dead_worker(
@@ -188,13 +190,13 @@ async def test_an_action_is_on_the_page_within_a_second(
     browser: Any, fresh: Callable[..., Settings], capsys: pytest.CaptureFixture[str]
 ) -> None:
     settings, took = await asyncio.to_thread(fresh), []
-    publisher = Publisher(settings)
+    publisher = AtLeastOnce(settings)
     await publisher.start()
     with serving(settings) as (address, _):
         seen = await Watcher.open(browser, address)
         for k in range(12):
             started = time.monotonic()
-            await publisher.publish([ticking(settings, k)])
+            await publisher.publish(0, Outputs("", 0, [ticking(settings, k)]))
             await seen.until(f"document.querySelector('#sessions-body td')?.textContent === 'go-{k}'")
             took.append(time.monotonic() - started)
         await seen.check()
@@ -206,10 +208,10 @@ async def test_an_action_is_on_the_page_within_a_second(
 
 async def test_names_are_text_and_the_keyboard_reaches_all(browser: Any, fresh: Callable[..., Settings]) -> None:
     settings = await asyncio.to_thread(fresh)
-    publisher = Publisher(settings)
+    publisher = AtLeastOnce(settings)
     await publisher.start()
     names = [EVIL, *(f"session {k:02}" for k in range(30))]
-    await publisher.publish([ticking(settings, 1, name, EVIL) for name in names])
+    await publisher.publish(0, Outputs("", 0, [ticking(settings, 1, name, EVIL) for name in names]))
     await publisher.stop()
     rows = "document.querySelectorAll('#sessions-body tr').length"
     title = "document.getElementById('detail-title').textContent"

@@ -17,9 +17,12 @@ from stream_agg.monitor.alarms import alarms
 from stream_agg.monitor.reader import Reader, watching
 from stream_agg.session.engine import Session
 from stream_agg.spec import SessionSpec
-from stream_agg.worker.broker import Publisher, create_topics
+from stream_agg.worker.broker import create_topics
+from stream_agg.worker.publish import AtLeastOnce
 from stream_agg.worker.settings import Settings
-from stream_agg.worker.wire import Encoder, Row
+from stream_agg.worker.wire import Applied, Encoder, Outputs, Row
+
+AT = Applied(0, 0, 0)
 
 SPEC = {
     "session": "paris-rain",
@@ -36,9 +39,9 @@ def outputs(settings: Settings, rounds: int) -> list[Row]:
         time, level = f"2026-11-21T06:00:{k % 60:02}Z", (k % 11) / 10
         record = {"session": "paris-rain", "event": f"e{k}", "time": time}
         forecast = Forecast.from_record({**record, "forecasts": {"gfs": level, "icon": level}})
-        rows += map(encoder.row, session.forecast(forecast))
+        rows += (encoder.row(output, AT) for output in session.forecast(forecast))
         _, known = session.state(State.from_record({**record, "state": int(k % 11 > 5)}))
-        rows += map(encoder.row, known)  # type: ignore[arg-type]
+        rows += [encoder.row(output, AT) for output in known]  # type: ignore[arg-type]
     headers = (("topic", "states"), ("partition", "1"), ("offset", "7"), ("reason", "late"), ("detail", "too late"))
     return [*rows, Row(settings.topic_dead_letters, "paris-rain", b"{}", headers)]
 
@@ -46,15 +49,16 @@ def outputs(settings: Settings, rounds: int) -> list[Row]:
 def action(settings: Settings, session: str, round_: int) -> Row:
     stamp = RuleStamp(1, 1, 0.0)
     return Encoder(settings).row(
-        Action(session, f"e{round_}", "2026-11-21T06:00:00Z", round_, {}, "go", {"go": 1.0}, "robust", stamp, 0, 1)
+        Action(session, f"e{round_}", "2026-11-21T06:00:00Z", round_, {}, "go", {"go": 1.0}, "robust", stamp, 0, 1),
+        AT,
     )
 
 
 async def publish(settings: Settings, rows: list[Row]) -> None:
-    publisher = Publisher(settings)
+    publisher = AtLeastOnce(settings)
     await publisher.start()
     try:
-        await publisher.publish(rows)
+        await publisher.publish(0, Outputs("", 0, rows))
     finally:
         await publisher.stop()
 
