@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from itertools import count
+from typing import Any
 
 import numpy as np
 
@@ -21,6 +22,10 @@ from stream_agg.rule.support import Floats, Ints, Profile, Support
 
 OPERATIONS_PER_SECOND = 5e8
 """What a nominal second of a limit buys: counted, not clocked, so that a replay stops at the same pivot."""
+
+
+JOINT = 256
+"""Sums of prices that are made in advance for a group of experts: more take longer to make than they save."""
 
 
 class Unbounded(Exception):  # noqa: N818 - an outcome, not a fault
@@ -37,6 +42,20 @@ def _unit(cost: Envelope, gamma: float) -> float:
     return cost.unit if math.isinf(gamma) else max(cost.unit, 2.0 ** (math.ceil(math.log2(gamma)) - 30))
 
 
+def _groups(alphabets: Sequence[Sequence[float]]) -> tuple[list[int], int]:
+    """Experts in groups of at most `JOINT` joint reports, silence among them: the first of each; and how many joint
+    reports all groups have."""
+    groups, sizes = [0], [1]
+    for i, levels in enumerate(alphabets):
+        joint = sizes[-1] * (len(levels) + 1)
+        if joint > JOINT and i > groups[-1]:
+            groups.append(i)
+            sizes.append(len(levels) + 1)
+        else:
+            sizes[-1] = joint
+    return [*groups, len(alphabets)], sum(sizes)
+
+
 class Ascent:
     """One program and its current basis. `gamma` and `epsilon` may change (`terms`), counts only grow (`count`)."""
 
@@ -46,6 +65,8 @@ class Ascent:
         self._starts: list[int] = self._offsets.tolist()
         n, r, segments = len(alphabets), int(self._offsets[-1]), len(cost.slopes)
         rho = np.array(cost.ends[::-1], dtype=np.float64)
+        tau = -np.array(cost.slopes[::-1], dtype=np.float64) / self._unit
+        groups, table = _groups(alphabets)
         self._v_at = cost.value(rho) / self._unit
         rows = np.zeros((8, r + 1))
         rows[layout.LEVEL, :r] = np.concatenate([np.array(z, dtype=np.float64) for z in alphabets])
@@ -55,9 +76,11 @@ class Ascent:
         reals[[layout.RADIUS, layout.CAP]] = math.inf, 0.05
         room = 64
         self._state = State(
-            tau=-np.array(cost.slopes[::-1], dtype=np.float64) / self._unit,
+            tau=tau,
             rho=rho,
+            ends=np.array([-math.inf, *tau, math.inf]),
             starts=self._offsets.astype(np.int64),
+            groups=np.array(groups),
             rows=rows,
             segment=np.ones(r, dtype=np.int64),
             slot=np.arange(r),
@@ -68,14 +91,14 @@ class Ascent:
             at=np.zeros((room, n), dtype=np.uint32),
             place=np.zeros((2, room), dtype=np.int32),
             held=np.zeros((r + 1, segments + 1)),
-            columns=np.zeros((n, room), dtype=np.uint32),
+            codes=np.zeros((len(groups) - 1, room), dtype=np.uint32),
             near=np.zeros(room, dtype=np.uint32),
-            near_columns=np.zeros((n, room), dtype=np.uint32),
+            near_codes=np.zeros((len(groups) - 1, room), dtype=np.uint32),
             price=np.zeros(room),
             ones=np.zeros(room),
             pull=np.zeros(room),
-            moving=np.zeros(room + r, dtype=np.int64),
-            speeds=np.zeros((3, room + r)),
+            work=np.zeros(room),
+            table=np.zeros(table),
             reals=reals,
             wholes=np.zeros(11, dtype=np.int64),
         )
@@ -194,18 +217,18 @@ class Ascent:
         if wanted <= room:
             return
         more = max(wanted, 2 * room) - room
+        codes: Any = np.zeros((len(state.codes), more), dtype=np.uint32)
         self._state = state._replace(
             counts=np.append(state.counts, np.zeros(more)),
             shift=np.append(state.shift, np.zeros(more)),
             at=np.append(state.at, np.zeros((more, state.at.shape[1]), dtype=np.uint32), axis=0),
-            columns=np.append(state.columns, np.zeros((state.at.shape[1], more), dtype=np.uint32), axis=1),
+            codes=np.append(state.codes, codes, axis=1),
             price=np.append(state.price, np.zeros(more)),
             ones=np.append(state.ones, np.zeros(more)),
             pull=np.zeros(room + more),
             place=np.append(state.place, np.zeros((2, more), dtype=np.int32), axis=1),
             near=np.append(state.near, np.zeros(more, dtype=np.uint32)),
-            near_columns=np.append(state.near_columns, np.zeros((state.at.shape[1], more), dtype=np.uint32), axis=1),
-            moving=np.zeros(room + more + len(state.slot), dtype=np.int64),
-            speeds=np.zeros((3, room + more + len(state.slot))),
+            near_codes=np.append(state.near_codes, codes, axis=1),
+            work=np.zeros(room + more),
         )
         self._box = follow.boxed(self._state)

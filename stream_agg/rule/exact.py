@@ -184,7 +184,7 @@ def _off(s: State, duals: Floats) -> float:
         enlist(s, s.wholes[PROFILES])
         listed = s.wholes[LISTED]
     price[:listed] = 0.0
-    gather(s.near_columns, listed, duals, price)
+    gather(s, s.near_codes, listed, duals, price)
     for c in range(listed):
         seg, p = place[0, near[c]], place[1, near[c]]
         if p >= 0:

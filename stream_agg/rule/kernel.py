@@ -63,12 +63,39 @@ def price_of(lam: Floats, shift: Floats, at: Ints, e: int) -> float:
 
 
 @njit(cache=True)
-def gather(columns: Ints, k: int, values: Floats, out: Floats) -> None:
-    """Add to `out` (k,) the values of every profile's rows: by columns, which a processor does many at a time."""
-    for i in range(columns.shape[0]):
-        column = columns[i]
+def encode(s: State, e: int) -> None:
+    """The codes of a profile: for every group of experts, which of their joint reports it is."""
+    silent, starts, first = s.slot.size, s.starts, 0
+    for g in range(s.codes.shape[0]):
+        code, size = 0, 1
+        for i in range(s.groups[g], s.groups[g + 1]):
+            levels = starts[i + 1] - starts[i]
+            size *= levels + 1
+            code = code * (levels + 1) + (s.at[e, i] - starts[i] if s.at[e, i] < silent else levels)
+        s.codes[g, e] = first + code
+        first += size
+
+
+@njit(cache=True)
+def gather(s: State, codes: Ints, k: int, values: Floats, out: Floats) -> None:
+    """Add to `out` (k,) the values of every profile's rows: first all sums that a group of experts can have, then one
+    of them a group, instead of one value an expert."""
+    starts, table, first = s.starts, s.table, 0
+    for g in range(codes.shape[0]):
+        table[first], size = 0.0, 1
+        for i in range(s.groups[g], s.groups[g + 1]):
+            levels = starts[i + 1] - starts[i]
+            for a in range(size - 1, -1, -1):  # from behind: what is read has not been written
+                base, at = table[first + a], first + a * (levels + 1)
+                table[at + levels] = base
+                for z in range(levels - 1, -1, -1):
+                    table[at + z] = base + values[starts[i] + z]
+            size *= levels + 1
+        first += size
+    for g in range(codes.shape[0]):
+        code = codes[g]
         for e in range(k):
-            out[e] += values[column[e]]
+            out[e] += table[code[e]]
 
 
 @njit(cache=True)
@@ -76,7 +103,7 @@ def project(s: State, out: Floats) -> None:
     """The shifted price of every profile, in `out` (k,)."""
     k = s.wholes[PROFILES]
     out[:k] = s.shift[:k]
-    gather(s.columns, k, s.rows[LAM], out)
+    gather(s, s.codes, k, s.rows[LAM], out)
 
 
 @njit(cache=True)
@@ -104,9 +131,9 @@ def admit(s: State, first: int, last: int) -> None:
         s.shift[e] *= SHIFT
         price = price_of(lam, s.shift, at, e)
         place[0, e], place[1, e] = segment_of(tau, price), -1
-        for i in range(at.shape[1]):
-            s.columns[i, e] = at[e, i]
-            s.near_columns[i, listed] = at[e, i]
+        encode(s, e)
+        for g in range(s.codes.shape[0]):
+            s.near_codes[g, listed] = s.codes[g, e]
         s.near[listed], s.price[listed] = e, price
         listed += 1
     s.wholes[LISTED], s.wholes[PROFILES] = listed, last
@@ -225,7 +252,7 @@ def restart(s: State) -> None:
         s.edges[j, j], s.slot[j], s.segment[j], s.basic[0, j], s.basic[1, j] = 1.0, j, 1, j, AT_ZERO
     for e in range(s.wholes[PROFILES]):
         s.place[0, e], s.place[1, e], s.near[e] = segment_of(s.tau, s.shift[e]), -1, e
-        s.near_columns[:, e] = s.columns[:, e]
+        s.near_codes[:, e] = s.codes[:, e]
         hold(s.rows[GRAD], s.held, s.rho, s.at, e, s.place[0, e], s.counts[e])
     s.wholes[LISTED], s.wholes[AGE], s.wholes[TRACKED], s.reals[RADIUS] = s.wholes[PROFILES], 0, 0, np.inf
     s.wholes[PROVEN], s.wholes[COMPARED] = 0, -1

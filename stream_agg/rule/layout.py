@@ -29,22 +29,25 @@ REFACTOR, RELIST = 200, 16  # pivots until edges and candidates are made anew
 class State(NamedTuple):
     """Arrays of one program: k profiles of n experts, r rows, L kinks of phi.
 
-    `tau` (L,) kinks ascending, `rho` (L+1,) slope of phi after so many of them, `starts` (n+1,) first row of each
-    expert; `rows` (8, r+1) see above, the last entry is for silent experts and stays 0; `segment` (r,) the interval of
-    lambda between its kinks, `slot` (r,) where a row is basic, or -1; `basic` (2, r) what is basic (row, or r +
-    profile) and at which kink; `edges` (r, r): column p is the direction in which only the basic kink p is left, and
-    the row of a basic row is a unit vector; `counts`, `shift` (cap,), `at` (cap, n) rows of a profile, `place` (2, cap)
-    its segment and its slot or -1; `held` (r+1, L+1) counts of nonbasic profiles by row and segment, in the last row of
-    all;
-    `columns` (n, cap) is `at` by experts. The line search looks at candidates, those that a move by less than RADIUS
-    from CENTRE can bring to a kink: `near` (cap,) which, `near_columns` (n, cap) their rows, `price` (cap,) their
-    shifted prices where TRACKED. `ones` (cap,) is N rho of every profile where PROVEN. `pull` (cap,), `moving`
-    (cap + r,) and `speeds` (3, cap + r) are room to work in.
+    `tau` (L,) kinks ascending, `ends` (L+2,) the same between infinities, `rho` (L+1,) slope of phi after so many of
+    them; `starts` (n+1,) first row of each expert, `groups` (G+1,) first expert of each group; `rows` (8, r+1) see
+    above, the last entry is for silent experts and stays 0; `segment` (r,) the interval of lambda between its kinks,
+    `slot` (r,) where a row is basic, or -1; `basic` (2, r) what is basic (row, or r + profile) and at which kink;
+    `edges` (r, r): column p is the direction in which only the basic kink p is left, and the row of a basic row is a
+    unit vector; `counts`, `shift` (cap,), `at` (cap, n) rows of a profile, `place` (2, cap) its segment and its slot or
+    -1; `held` (r+1, L+1) counts of nonbasic profiles by row and segment, in the last row of all.
+
+    `codes` (G, cap) say which joint reports of a group a profile has: places in `table`, where their sums are made. The
+    line search looks at candidates, those that a move by less than RADIUS from CENTRE can bring to a kink: `near`
+    (cap,) which, `near_codes` (G, cap), `price` (cap,) their shifted prices where TRACKED, `pull` (cap,) how fast they
+    move. `ones` (cap,) is N rho of every profile where PROVEN; `work` (cap,) is room to work in.
     """
 
     tau: Floats
     rho: Floats
+    ends: Floats
     starts: Ints
+    groups: Ints
     rows: Floats
     segment: Ints
     slot: Ints
@@ -55,13 +58,13 @@ class State(NamedTuple):
     at: Ints
     place: Ints
     held: Floats
-    columns: Ints
+    codes: Ints
     near: Ints
-    near_columns: Ints
+    near_codes: Ints
     price: Floats
     ones: Floats
     pull: Floats
-    moving: Ints
-    speeds: Floats
+    work: Floats
+    table: Floats
     reals: Floats
     wholes: Ints

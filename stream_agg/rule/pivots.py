@@ -113,11 +113,11 @@ def _worst(s: State) -> tuple[int, float]:
 def _pass(s: State, hit: int, until: float, hits: Ints, kinks: Ints, met: Floats) -> None:
     """Everything met before `until` goes through its kink to the next segment."""
     r, grad, held, rho, at, place, counts = s.slot.size, s.rows[GRAD], s.held, s.rho, s.at, s.place, s.counts
-    what, speed, segment, mass, epsilon = s.moving, s.speeds[0], s.segment, s.rows[MASS], s.reals[EPSILON]
+    segment, mass, epsilon = s.segment, s.rows[MASS], s.reals[EPSILON]
     for h in range(hit):  # kinks of one profile stand in the order in which they are met
         if met[0, h] >= until:
             continue
-        w, up = what[hits[h]], speed[hits[h]] > 0
+        w, up = hits[h], met[2, h] > 0
         seg = kinks[h] + 1 if up else kinks[h]
         if w < r:
             grad[w] += 2 * epsilon * mass[w] * (-1.0 if up else 1.0)
@@ -135,10 +135,10 @@ def ascend(s: State, limit: float) -> tuple[int, float]:
     than `limit` operations, BROKEN: numerically), and how many operations it took."""
     r, n, lam, edges = s.slot.size, s.at.shape[1], s.rows[LAM], s.edges
     d, cap, work, least = np.zeros(r + 1), s.reals[CAP], 0.0, 2 * r + 64
-    what, price, pull = s.moving, s.price, s.pull
+    price, pull = s.price, s.pull
     # No kink of a profile is that far; those of rows are at gamma, at most at gamma / FLAT along d.
     farthest = 1e12 * max(s.reals[GAMMA], 1.0) if s.reals[GAMMA] < np.inf else 1e12
-    hits, kinks, met = np.empty(256, np.int64), np.empty(256, np.int64), np.empty((2, 256))
+    hits, kinks, met = np.empty(256, np.int64), np.empty(256, np.int64), np.empty((3, 256))
     while True:
         p, gain = _worst(s)
         work += 4.0 * r * r
@@ -152,12 +152,12 @@ def ascend(s: State, limit: float) -> tuple[int, float]:
         pace, rate, chosen, hit = reach(s.starts, d), abs(gain), -1, 0
         while True:
             room = np.inf if s.reals[RADIUS] == np.inf else s.reals[RADIUS] - reach(s.starts, lam - s.rows[CENTRE])
-            found = ahead(s, d)
+            ahead(s, d)
             work += 2.0 * n * s.wholes[LISTED]
             while True:
-                hit, total = stretch(s, found, cap, hits, kinks, met)
+                hit, total = stretch(s, d, cap, hits, kinks, met)
                 if hit > hits.size:
-                    hits, kinks, met = np.empty(2 * hit, np.int64), np.empty(2 * hit, np.int64), np.empty((2, 2 * hit))
+                    hits, kinks, met = np.empty(2 * hit, np.int64), np.empty(2 * hit, np.int64), np.empty((3, 2 * hit))
                 elif total >= rate or cap * pace > room or cap > farthest:
                     break
                 else:
@@ -171,7 +171,7 @@ def ascend(s: State, limit: float) -> tuple[int, float]:
             enlist(s, least)
             work += 2.0 * n * s.wholes[PROFILES]
         _pass(s, hit, met[0, chosen], hits, kinks, met)
-        step, enters = met[0, chosen], what[hits[chosen]]
+        step, enters = met[0, chosen], hits[chosen]
         _enter(s, p, enters, kinks[chosen])
         for j in range(r):
             lam[j] += step * d[j]

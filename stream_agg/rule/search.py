@@ -33,7 +33,7 @@ from stream_agg.rule.solution import DEAD
 def enlist(s: State, least: int) -> None:
     """The candidates: everything within RADIUS of a kink, which grows until they are `least`; basic ones always."""
     tau, place, near, away, radius = s.tau, s.place, s.near, s.pull, s.reals[RADIUS]
-    k, price = s.wholes[PROFILES], s.speeds[0]
+    k, price = s.wholes[PROFILES], s.work
     project(s, price)
     for e in range(k):
         away[e] = 0.0
@@ -59,8 +59,8 @@ def enlist(s: State, least: int) -> None:
     for e in range(k):
         if away[e] <= radius:
             near[listed], s.price[listed] = e, price[e]
-            for i in range(s.columns.shape[0]):
-                s.near_columns[i, listed] = s.columns[i, e]
+            for g in range(s.codes.shape[0]):
+                s.near_codes[g, listed] = s.codes[g, e]
             listed += 1
     s.rows[CENTRE, :] = s.rows[LAM]
     s.wholes[LISTED], s.wholes[TRACKED], s.reals[RADIUS] = listed, 1, radius
@@ -79,62 +79,57 @@ def reach(starts: Ints, d: Floats) -> float:
 
 
 @njit(cache=True)
-def ahead(s: State, d: Floats) -> int:
-    """Nonbasic rows and candidates that d moves: in `moving` which, in `speeds` how fast, from where, and how far it is
-    to their first kink. Returns how many there are."""
-    r, lam, tau, place, near, pull, price = s.slot.size, s.rows[LAM], s.tau, s.place, s.near, s.pull, s.price
-    what, speed, base, first = s.moving, s.speeds[0], s.speeds[1], s.speeds[2]
-    gamma, listed, found = s.reals[GAMMA], s.wholes[LISTED], 0
-    for j in range(r):
-        if s.slot[j] < 0 and abs(d[j]) > FLAT:
-            what[found], speed[found], base[found] = j, d[j], lam[j]
-            k = s.segment[j] if d[j] > 0 else s.segment[j] - 1
-            first[found] = max((row_kink(k, gamma) - lam[j]) / d[j], 0.0)
-            found += 1
+def ahead(s: State, d: Floats) -> None:
+    """How fast d moves the price of every candidate, in `pull`."""
+    listed, pull, price = s.wholes[LISTED], s.pull, s.price
     if not s.wholes[TRACKED]:
         for c in range(listed):
-            price[c] = s.shift[near[c]]
-        gather(s.near_columns, listed, lam, price)
+            price[c] = s.shift[s.near[c]]
+        gather(s, s.near_codes, listed, s.rows[LAM], price)
         s.wholes[TRACKED] = 1
     pull[:listed] = 0.0
-    gather(s.near_columns, listed, d, pull)
-    for c in range(listed):
-        a = pull[c]
-        if abs(a) > FLAT:
-            e = near[c]
-            k = place[0, e] if a > 0 else place[0, e] - 1
-            if place[1, e] < 0 and 0 <= k < tau.size:
-                what[found], speed[found], base[found] = r + e, a, price[c]
-                first[found] = max((tau[k] - price[c]) / a, 0.0)
-                found += 1
-    return found
+    gather(s, s.near_codes, listed, d, pull)
 
 
 @njit(cache=True)
-def stretch(s: State, found: int, cap: float, hits: Ints, kinks: Ints, met: Floats) -> tuple[int, float]:
-    """Every kink met within `cap`: whose (index into `moving`), which, and in `met` where and by how much the gain
-    drops there. Returns how many there are (the buffers hold what fits) and the sum of the drops."""
-    r, tau, rho, mass, generic = s.slot.size, s.tau, s.rho, s.rows[MASS], s.rows[GENERIC]
-    what, speed, base, first = s.moving, s.speeds[0], s.speeds[1], s.speeds[2]
-    place, counts, gamma, hit, total = s.place, s.counts, s.reals[GAMMA], 0, 0.0
-    for c in range(found):
-        if first[c] > cap:
+def stretch(s: State, d: Floats, cap: float, hits: Ints, kinks: Ints, met: Floats) -> tuple[int, float]:
+    """Every kink that nonbasic rows and candidates meet within `cap` along d: whose, which, and in `met` where, by how
+    much the gain drops there, and how fast it was met. Returns how many there are (the buffers hold what fits), and the
+    sum of the drops."""
+    r, tau, rho, lam, place, counts, gamma = s.slot.size, s.tau, s.rho, s.rows[LAM], s.place, s.counts, s.reals[GAMMA]
+    hit, total, last = 0, 0.0, s.tau.size - 1
+    for j in range(r):
+        a = d[j]
+        if s.slot[j] >= 0 or abs(a) <= FLAT:
             continue
-        w, a = what[c], speed[c]
-        seg, last = (s.segment[w], 2) if w < r else (place[0, w - r], tau.size - 1)
-        k = seg if a > 0 else seg - 1
-        while 0 <= k <= last:
-            if w >= r:
-                to, jump = tau[k], counts[w - r] * (rho[k] - rho[k + 1])
-            else:
-                to = row_kink(k, gamma)
-                jump = 2 * (s.reals[EPSILON] * mass[w] + DEAD * generic[w]) if k == AT_ZERO else np.inf
-            t = max((to - base[c]) / a, 0.0)
+        k = s.segment[j] if a > 0 else s.segment[j] - 1
+        while 0 <= k <= 2:
+            t = max((row_kink(k, gamma) - lam[j]) / a, 0.0)
             if t > cap:
                 break
+            jump = np.inf
+            if k == AT_ZERO:
+                jump = 2 * (s.reals[EPSILON] * s.rows[MASS, j] + DEAD * s.rows[GENERIC, j])
             total += abs(a) * jump
             if hit < hits.size:
-                hits[hit], kinks[hit], met[0, hit], met[1, hit] = c, k, t, abs(a) * jump
+                hits[hit], kinks[hit], met[0, hit], met[1, hit], met[2, hit] = j, k, t, abs(a) * jump, a
+            hit += 1
+            k += 1 if a > 0 else -1
+    near, price, pull, ends = s.near, s.price, s.pull, s.ends
+    for c in range(s.wholes[LISTED]):
+        e, a = near[c], pull[c]
+        seg, to = place[0, e], price[c] + a * cap
+        if ends[seg] < to < ends[seg + 1] or place[1, e] >= 0 or abs(a) <= FLAT:
+            continue
+        k = seg if a > 0 else seg - 1
+        while 0 <= k <= last:
+            t = max((tau[k] - price[c]) / a, 0.0)
+            if t > cap:
+                break
+            jump = counts[e] * (rho[k] - rho[k + 1])
+            total += abs(a) * jump
+            if hit < hits.size:
+                hits[hit], kinks[hit], met[0, hit], met[1, hit], met[2, hit] = r + e, k, t, abs(a) * jump, a
             hit += 1
             k += 1 if a > 0 else -1
     return hit, total

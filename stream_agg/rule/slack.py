@@ -120,7 +120,7 @@ def establish(s: State) -> bool:
     for j in range(r):
         residual[j] = -s.rows[LEVEL, j] * s.rows[MASS, j]
     price[:k] = 0.0
-    gather(s.columns, k, s.rows[PUBLISHED], price)
+    gather(s, s.codes, k, s.rows[PUBLISHED], price)
     for e in range(k):
         low, high = slopes(s.tau, rho, price[e])
         ones[e] = y[place[1, e]] if place[1, e] >= 0 else counts[e] * rho[place[0, e]]

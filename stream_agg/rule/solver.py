@@ -14,7 +14,7 @@ from stream_agg.errors import EventError, InfeasibleError
 from stream_agg.rule import program
 from stream_agg.rule.ascent import Ascent, Broken, Unbounded
 from stream_agg.rule.envelope import envelope
-from stream_agg.rule.epsilon import least_violation, smallest_epsilon
+from stream_agg.rule.epsilon import Calibration, smallest_epsilon
 from stream_agg.rule.rule import Rule, rule_of, steepest, unseen_rule
 from stream_agg.rule.solution import DECIMALS, TOLERANCE, Solution
 from stream_agg.rule.support import Floats, Levels, Profile, Support
@@ -99,7 +99,11 @@ class Solver:
         `gamma: "auto"` starts from max_a |u(a,1) - u(a,0)| and doubles until calibration binds: the penalty is exact,
         or where rows contradict each other the worst rho violates them hardly more than any must.
         """
-        spec, least = self._spec, self._least()
+        spec, calibration = self._spec, Calibration(self._support())
+
+        def least() -> float:
+            return calibration.smallest
+
         epsilon = epsilon_of(spec, least, measured)
         if spec.gamma == math.inf and least() > epsilon + TOLERANCE:
             raise InfeasibleError(epsilon, least())
@@ -108,7 +112,8 @@ class Solver:
         if spec.gamma != "auto" or rule.exact:
             return rule
         feasible = least() <= epsilon + TOLERANCE
-        enough = 0.0 if feasible else AUTO_GAMMA_EXCESS * least_violation(self._support(), epsilon)
+        enough = 0.0 if feasible else AUTO_GAMMA_EXCESS * calibration.violation(epsilon)
+        calibration.release()
         for _ in range(AUTO_GAMMA_DOUBLINGS):
             if rule.exact or 0.0 < rule.violation <= enough:
                 break

@@ -13,7 +13,7 @@ import pytest
 import stream_agg as sa
 from stream_agg.errors import SolveError
 from stream_agg.rule import follow, layout, program
-from stream_agg.rule.epsilon import least_violation, smallest_epsilon
+from stream_agg.rule.epsilon import Calibration, smallest_epsilon
 from stream_agg.rule.solver import Solver
 from stream_agg.rule.support import Profile, Support
 
@@ -106,7 +106,7 @@ def test_highs_answers_where_the_ascent_breaks(
         for growing in (cold, warm):
             growing.count(min(made.counts))
         expected, support = replace(made, counts=warm.seen).solved(), warm.support
-        least, missed = smallest_epsilon(support), least_violation(support, 0.0)
+        least, missed = smallest_epsilon(support), Calibration(support).violation(0.0)
         with monkeypatch.context() as patch:
             patch.setattr(follow, loop, lambda *_, failure=failure: failure)
             for growing in (cold, warm):
@@ -115,7 +115,7 @@ def test_highs_answers_where_the_ascent_breaks(
                 assert rule.upper_bound == pytest.approx(rule.value, abs=1e-6 * made.cost.unit)
                 assert rule.value == pytest.approx(expected.lower / expected.rounds, abs=1e-7 * made.cost.unit)
             assert smallest_epsilon(support) == pytest.approx(least, abs=1e-9)
-            assert least_violation(support, 0.0) == pytest.approx(missed, abs=1e-9)
+            assert Calibration(support).violation(0.0) == pytest.approx(missed, abs=1e-9)
         for growing in (cold, warm):  # and nothing of it is left
             growing.count(max(made.counts))
             growing.rule()
