@@ -13,9 +13,11 @@ from typing import Any, BinaryIO
 import click
 import orjson
 
-from stream_agg.cli.common import columns, settings_of
+from stream_agg.cli.common import columns, settings_of, warm_up
 from stream_agg.errors import ConfigError, StreamAggError
 from stream_agg.events import format_time
+from stream_agg.replay.catchup import CatchUp
+from stream_agg.replay.log import Log
 from stream_agg.store.backup import Backup, Partition
 from stream_agg.store.tables import SCHEMA
 
@@ -84,23 +86,41 @@ def export(file: Path, partitions: tuple[int, ...], as_json: bool, **flags: str 
         click.echo(orjson.dumps(done) if as_json else words)
 
 
-@session.command("import", epilog="\b\nExample:\n  stream-agg session import backup.jsonl")
+@session.command("import", epilog="\b\nExample:\n  stream-agg session import backup.jsonl --catch-up")
 @click.argument("file", type=click.Path(path_type=Path, allow_dash=True))
 @click.option("--partition", "partitions", type=int, multiple=True, help="Only this one; default: all in the file.")
 @click.option("--overwrite", is_flag=True, help="Replace what the partitions hold now.")
+@click.option("--catch-up", is_flag=True, help="And all that was published since, in the order that was.")
+@click.option("--brokers", help="With --catch-up: Kafka bootstrap servers (STREAM_AGG_BROKERS).")
 @click.option("--dry-run", is_flag=True, help="Read and check the file, write nothing.")
 @_REDIS
 @_APP
 @_JSON
 def import_(
-    file: Path, partitions: tuple[int, ...], overwrite: bool, dry_run: bool, as_json: bool, **flags: str | None
+    file: Path,
+    partitions: tuple[int, ...],
+    overwrite: bool,
+    catch_up: bool,
+    brokers: str | None,
+    dry_run: bool,
+    as_json: bool,
+    **flags: str | None,
 ) -> None:
     """Put partitions back as FILE has them, with their offsets: the next worker goes on from there.
 
-    A worker that has one of them now is shut out and stops. What it published since the backup comes again, the same to
-    the byte.
+    A worker that has one of them now is shut out and stops. The next one applies again what came since the backup. Give
+    --catch-up where states come back: else they may meet the forecasts in another order than they did, and actions that
+    were published come again with other bytes.
     """
     saved = [one for one in _read(file) if not partitions or one.partition in partitions]
+    if catch_up:
+        warm_up()
+        with Log(settings_of(brokers=brokers, **flags)) as log:
+            catching = CatchUp(log)
+            letters = catching.letters()
+            saved = [catching.bring(one, letters) for one in saved]
+    elif brokers is not None:
+        raise ConfigError("--brokers goes with --catch-up")
     if not dry_run:
         asyncio.run(_import(saved, overwrite, flags))
     count = sum(len(one.sessions) for one in saved)

@@ -7,7 +7,7 @@ of them: in the order of the records' times, from sessions without a past.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
@@ -18,7 +18,7 @@ from stream_agg.errors import ConfigError, EventError, InputError
 from stream_agg.events import Dropped, Forecast, Regret, State
 from stream_agg.replay.kept import Kept
 from stream_agg.replay.log import At, Log, Record, Span
-from stream_agg.replay.published import Item, Published, Stream
+from stream_agg.replay.published import Item, Published, Stream, only_final
 from stream_agg.replay.rederive import Rederived
 from stream_agg.replay.verify import Verification
 from stream_agg.session.engine import Output
@@ -100,19 +100,11 @@ class Again(Verification):
         stream = super()._stream(at)
         if at.topic != self.to.topic_regret:
             return stream
-        return Stream(partial(_only_final, stream.more))
+        return Stream(partial(only_final, stream.more))
 
     def _finish(self, actions: Published, made: Rederived) -> None:
         if isinstance(made, Rewriting):  # its reports and rules need not be those that were published
             made.finish()
-
-
-def _only_final(more: Callable[[], Sequence[Record]]) -> Sequence[Record]:
-    while records := more():
-        final = [record for record in records if b'"reason":"close"' in (record.value or b"")]
-        if final:
-            return final
-    return ()
 
 
 @dataclass

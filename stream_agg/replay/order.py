@@ -121,9 +121,13 @@ class Order:
     """What may be gone, in words."""
     place: tuple[str, int] = ("forecasts", 0)
     """The record under way: which of the topics, and its offset."""
+    begun: int = 0
+    """The first forecast: actions of those before it are not asked for."""
+    specs_at: int = 0
+    states_at: int = 0
+    """The next offsets of the other two topics."""
     _following: Record | None = None
     _time: float = 0.0
-    _specs_at: int = 0
     _unpublished: Record | None = None
     """A closing that has no report yet: specs are known to be applied as far as that."""
 
@@ -149,6 +153,19 @@ class Order:
             self.place, self._time = ("forecasts", record.offset), record.timestamp
             self._forecast(record)
         return self.start()
+
+    def follow(self) -> dict[str, int]:
+        """Go as far as actions were published, and take the states that are known to be applied: the next offsets."""
+        self.start()
+        while self._following is not None:
+            at = self._following.offset
+            self.step()
+            if self.pending:
+                break
+            self.begun = at + 1
+        while self.states_at < self.inputs.committed.get("states", 0) and self._next_state():
+            pass
+        return {"forecasts": self.begun, "states": self.states_at, "sessions": self.specs_at}
 
     def under_way(self) -> tuple[At, int, bool]:
         """The place of the record under way, and whether it is known to have been applied."""
@@ -177,7 +194,7 @@ class Order:
         self._specs_before(item)
         life = self.lives.get(name)
         if life is None:
-            raise item.wrong(f"session {name!r} was not open before offset {self._specs_at} of its specs")
+            raise item.wrong(f"session {name!r} was not open before offset {self.specs_at} of its specs")
         if life.skipped:
             return None
         self._states_before(item, life)
@@ -193,7 +210,7 @@ class Order:
                 return item
             if of > offset:
                 return None
-            if not self.actions.is_repeat(item):
+            if of >= self.begun and not self.actions.is_repeat(item):
                 raise item.wrong(f"not the action that was published before of forecast offset {of}, session {name!r}")
             self.actions.drop_repeat(name)
         return None
@@ -208,12 +225,12 @@ class Order:
 
     def _specs_before(self, item: Item) -> None:
         specs = item.number("specs_seen")
-        while self._specs_at < specs:
+        while self.specs_at < specs:
             if not self._next_spec():
                 at = self.inputs.at["sessions"]
                 if self._unpublished is not None:
                     raise DivergenceError(at, self._unpublished.offset, "no final report of the session it closes")
-                raise item.wrong(f"specs_seen is {specs}, but {at} ends at {self._specs_at}")
+                raise item.wrong(f"specs_seen is {specs}, but {at} ends at {self.specs_at}")
 
     def _states_before(self, item: Item, life: Life) -> None:
         states = item.get("states_seen")
@@ -235,9 +252,9 @@ class Order:
         if not record.value and life is not None and not life.skipped and not self.sessions.closes(name):
             self._unpublished = record
             return False
-        if record.offset > self._specs_at and not self.doubts:
-            self.doubts.append(f"{at}: offsets {self._specs_at} to {record.offset - 1} are gone, maybe specs with them")
-        self._specs_at = record.offset + 1
+        if record.offset > self.specs_at and not self.doubts:
+            self.doubts.append(f"{at}: offsets {self.specs_at} to {record.offset - 1} are gone, maybe specs with them")
+        self.specs_at = record.offset + 1
         if self.dead.kind(at, record.offset) is None:
             self._spec(name, life, record)
         return True
@@ -284,6 +301,7 @@ class Order:
         if record is None:
             return False
         self.tell()
+        self.states_at = record.offset + 1
         before, self.place = self.place, ("states", record.offset)
         if self.dead.kind(self.inputs.at["states"], record.offset) in (None, "applied"):
             self._state(record)

@@ -53,6 +53,15 @@ class Stream:
             self._ready = iter(records)
 
 
+def only_final(more: Callable[[], Sequence[Record]]) -> Sequence[Record]:
+    """The next records of a regret topic that close a session."""
+    while records := more():
+        final = [record for record in records if b'"reason":"close"' in (record.value or b"")]
+        if final:
+            return final
+    return ()
+
+
 @dataclass(slots=True)
 class Item:
     """One output record."""

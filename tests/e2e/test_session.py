@@ -112,6 +112,30 @@ def test_a_wiped_redis_is_put_back_and_the_tail_replayed(
     assert verdict["repeats"] > 0
 
 
+@pytest.mark.timeout(150)
+def test_states_of_the_tail_meet_the_forecasts_as_they_did(
+    settings: Settings, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    backup = str(tmp_path / "backup.jsonl")
+    with worker(settings, tmp_path / "log"):
+        asyncio.run(feed(settings, 0, 60, states=True))
+        assert run(["session", "export", backup]) == 0
+        for start in range(60, 200, 20):  # the worker takes what is there by then, in an order of its own
+            partition = asyncio.run(feed(settings, start, start + 20, states=True, wait=start % 3 == 0))
+        partition = asyncio.run(feed(settings, 200, 210, states=True))
+    before = asyncio.run(held(settings, partition))
+    with Redis.from_url(settings.redis_url) as redis:
+        redis.delete(*redis.scan_iter(f"{{{settings.app}:*"))
+    assert run(["session", "import", backup, "--catch-up"]) == 0
+    assert asyncio.run(held(settings, partition)) == before
+    with worker(settings, tmp_path / "log"):
+        asyncio.run(feed(settings, 210, 230, states=True))
+    capsys.readouterr()
+    assert run(["verify", "--json"]) == 0
+    verdict = orjson.loads(capsys.readouterr().out)
+    assert (verdict["actions"], verdict["divergence"]) == (230, None)
+
+
 def test_what_there_is_to_see(settings: Settings, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with worker(settings, tmp_path / "log"):
         asyncio.run(feed(settings, 0, 10))
