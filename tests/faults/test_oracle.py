@@ -14,6 +14,7 @@ from _faults.fold import Fold, Published
 from stream_agg.events import Forecast, State
 from stream_agg.session.engine import Session
 from stream_agg.spec import SessionSpec
+from stream_agg.watch.observer import Observer
 from stream_agg.worker.batch import Batch, read
 from stream_agg.worker.settings import Settings
 from stream_agg.worker.wire import Encoder, Place
@@ -25,7 +26,9 @@ World = tuple[dict[tuple[str, int], list[tuple[int, bytes]]], Published, dict[st
 @pytest.fixture(scope="module")
 def world() -> World:
     """A feed through the batches, without any server."""
-    batch = Batch({n: Session(SessionSpec.from_dict(s)) for n, s in SPECS.items()}, Encoder(Settings()), 1)
+    batch = Batch(
+        {n: Session(SessionSpec.from_dict(s)) for n, s in SPECS.items()}, Encoder(Settings()), 1, Observer().facts()
+    )
     log: dict[tuple[str, int], list[tuple[int, bytes]]] = {("forecasts", 0): [], ("states", 0): []}
     for topic, key, value in feed(1, 2, 800, mishaps=3.0, minutes=60):
         at = len(log[topic, 0])

@@ -15,6 +15,7 @@ from stream_agg.replay.kept import Kept
 from stream_agg.replay.log import At, Span, partition_of
 from stream_agg.replay.verify import Verdict, Verification
 from stream_agg.session.engine import Session
+from stream_agg.watch.observer import Observer
 from stream_agg.worker.batch import Batch, read
 from stream_agg.worker.settings import Settings
 from stream_agg.worker.wire import Encoder, Place, Row
@@ -101,7 +102,11 @@ class Worker:
     def batch(self, at: At, lines: list[Line]) -> None:
         to, p = self.topics.settings, at.partition
         batch = Batch(
-            self.sessions[p], self.encoder, 1000, specs_seen=self.topics.done.get(At(to.topic_sessions, p), 0)
+            self.sessions[p],
+            self.encoder,
+            1000,
+            Observer().facts(),
+            specs_seen=self.topics.done.get(At(to.topic_sessions, p), 0),
         )
         for line in lines:
             place = Place(line.topic, line.partition, line.offset, 0, line.key, line.value)
