@@ -5,19 +5,18 @@ from __future__ import annotations
 import asyncio
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import orjson
 import pytest
+from _deployment import environment, held, worker
 from aiokafka import AIOKafkaProducer
 
 from stream_agg.cli import run
-from stream_agg.cli.local import PACKAGES, WorkerProcess
-from stream_agg.replay.log import At, Log
+from stream_agg.cli.local import PACKAGES
 from stream_agg.worker.settings import PREFIX, Settings
 
 SPEC = {"session": "s", "experts": {"a": {"levels": 3}}, "actions": {"stay": [1, 0], "go": [0, 1]}}
@@ -41,41 +40,16 @@ def send(settings: Settings, *records: tuple[str, bytes]) -> None:
     asyncio.run(sending())
 
 
-def held(settings: Settings, topic: str) -> list[Any]:
-    """All records of a topic."""
-    name = getattr(settings, f"topic_{topic}")
-    with Log(settings) as log:
-        places = [At(name, p) for p in range(settings.partitions)]
-        spans = log.spans(places)
-        log.open({at: span.first for at, span in spans.items()})
-        found: list[Any] = []
-        for at, span in spans.items():
-            while more := log.more(at, span.end):
-                found += more
-        return found
-
-
 def until(settings: Settings, topic: str, count: int) -> list[Any]:
-    while len(found := held(settings, topic)) < count:
+    while len(found := held(settings, getattr(settings, f"topic_{topic}"))) < count:
         pass  # pytest-timeout ends it
     return found
-
-
-@contextmanager
-def worker(settings: Settings, log: Path) -> Iterator[WorkerProcess]:
-    with log.open("wb") as file:
-        process = WorkerProcess(settings, file.fileno())
-        try:
-            yield process
-        finally:
-            process.stop()
 
 
 @pytest.fixture
 def settings(fresh: Callable[..., Settings], monkeypatch: pytest.MonkeyPatch) -> Settings:
     made = fresh(dead_letter_run=40, batch=50)
-    for name in Settings.__slots__:
-        monkeypatch.setenv(PREFIX + name.upper(), str(getattr(made, name)))
+    environment(made, monkeypatch)
     return made
 
 
@@ -101,7 +75,7 @@ def test_dead_letters_are_listed_and_sent_again_once(
         choice = ["dead-letters", "redrive", "--reason", "unknown_session", "--json"]
         assert run([*choice, "--dry-run"]) == 0
         assert orjson.loads(capsys.readouterr().out)["sent"] == 0
-        assert held(settings, "actions") == []
+        assert held(settings, settings.topic_actions) == []
         assert run(choice) == 0
         assert orjson.loads(capsys.readouterr().out)["sent"] == 1
         (action,) = until(settings, "actions", 1)
@@ -138,6 +112,6 @@ def test_a_worker_stops_before_it_drains_a_topic_into_dead_letters(settings: Set
     assert "DEAD_LETTER_RUN=0" in ended.stderr.splitlines()[-1]
     assert "unknown_expert" in ended.stderr
     assert "Traceback" not in ended.stderr
-    assert len(held(settings, "dead_letters")) <= 40
+    assert len(held(settings, settings.topic_dead_letters)) <= 40
     with worker(replace(settings, dead_letter_run=0), tmp_path / "log"):
         until(settings, "dead_letters", 300)

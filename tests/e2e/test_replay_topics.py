@@ -9,16 +9,15 @@ from typing import Any
 
 import orjson
 import pytest
+from _deployment import environment, held, worker
 
 from stream_agg.cli import run
-from stream_agg.cli.local import WorkerProcess
 from stream_agg.events import parse_duration
 from stream_agg.replay import kafka
-from stream_agg.replay.log import At, Log
 from stream_agg.replay.source import Source
 from stream_agg.spec import SessionSpec
 from stream_agg.worker.broker import create_topics
-from stream_agg.worker.settings import PREFIX, Settings
+from stream_agg.worker.settings import Settings
 
 SPEC: dict[str, Any] = {
     "session": "rain",
@@ -37,32 +36,15 @@ def worked(local: Settings, made_up: Path, tmp_path_factory: pytest.TempPathFact
     topics = {f: f"{getattr(local, f)}-again" for f in Settings.__slots__ if f.startswith("topic_")}
     settings = replace(local, app="test-again", partitions=2, **topics)  # type: ignore[arg-type]
     asyncio.run(create_topics(settings))
-    with (tmp_path_factory.mktemp("again") / "log").open("wb") as log:
-        process = WorkerProcess(settings, log.fileno())
-        try:
-            delay = parse_duration("P3D")
-            asyncio.run(kafka.replay(Source(made_up), SessionSpec.from_dict(SPEC), delay, settings))
-        finally:
-            process.stop()
+    with worker(settings, tmp_path_factory.mktemp("again") / "log"):
+        delay = parse_duration("P3D")
+        asyncio.run(kafka.replay(Source(made_up), SessionSpec.from_dict(SPEC), delay, settings))
     return settings
 
 
 @pytest.fixture(autouse=True)
-def environment(worked: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in Settings.__slots__:
-        monkeypatch.setenv(PREFIX + name.upper(), str(getattr(worked, name)))
-
-
-def held(settings: Settings, topic: str) -> list[Any]:
-    with Log(settings) as log:
-        places = [At(topic, p) for p in range(settings.partitions)]
-        spans = log.spans(places)
-        log.open({at: span.first for at, span in spans.items()})
-        found: list[Any] = []
-        for at, span in spans.items():
-            while more := log.more(at, span.end):
-                found += more
-        return found
+def found_by_commands(worked: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
+    environment(worked, monkeypatch)
 
 
 def lines(path: Path) -> list[Any]:

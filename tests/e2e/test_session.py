@@ -4,20 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import orjson
 import pytest
+from _deployment import environment, worker
 from redis import Redis
 
 from stream_agg.cli import run
-from stream_agg.cli.local import WorkerProcess
 from stream_agg.replay.tap import Tap
 from stream_agg.store.backup import Backup
-from stream_agg.worker.settings import PREFIX, Settings
+from stream_agg.worker.settings import Settings
 
 SPEC: dict[str, Any] = {
     "session": "rain",
@@ -29,21 +28,10 @@ SPEC: dict[str, Any] = {
 }
 
 
-@contextmanager
-def worker(settings: Settings, log: Path) -> Iterator[WorkerProcess]:
-    with log.open("ab") as file:
-        process = WorkerProcess(settings, file.fileno())
-        try:
-            yield process
-        finally:
-            process.stop()
-
-
 @pytest.fixture
 def settings(fresh: Callable[..., Settings], monkeypatch: pytest.MonkeyPatch) -> Settings:
     made = fresh(batch=20)
-    for name in Settings.__slots__:
-        monkeypatch.setenv(PREFIX + name.upper(), str(getattr(made, name)))
+    environment(made, monkeypatch)
     return made
 
 

@@ -5,14 +5,14 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import replace as changed
 from pathlib import Path
 from typing import Any
 
 import orjson
 import pytest
+from _deployment import worker
 
 from stream_agg.cli.local import WorkerProcess
 from stream_agg.embedded import RedisServer
@@ -39,16 +39,6 @@ def spec_for(path: Path, levels: int = 11, growth: float = 0.05) -> SessionSpec:
             "schedule": {"growth": growth},
         }
     )
-
-
-@contextmanager
-def worker(settings: Settings, log: Path) -> Iterator[WorkerProcess]:
-    with log.open("ab") as file:
-        process = WorkerProcess(settings, file.fileno())
-        try:
-            yield process
-        finally:
-            process.stop()
 
 
 def through(settings: Settings, path: Path, spec: SessionSpec, out: Path) -> Outcome:

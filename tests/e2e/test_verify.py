@@ -3,22 +3,21 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import orjson
 import pytest
+from _deployment import environment, worker
 from aiokafka import AIOKafkaProducer
 
 from stream_agg.cli import run
-from stream_agg.cli.local import WorkerProcess
 from stream_agg.events import parse_duration
 from stream_agg.replay import kafka
 from stream_agg.replay.source import Source
 from stream_agg.spec import SessionSpec
-from stream_agg.worker.settings import PREFIX, Settings
+from stream_agg.worker.settings import Settings
 
 SPEC: dict[str, Any] = {
     "session": "rain",
@@ -28,16 +27,6 @@ SPEC: dict[str, Any] = {
     "policy": "robust",
     "schedule": {"growth": 0.2},
 }
-
-
-@contextmanager
-def worker(settings: Settings, log: Path) -> Iterator[WorkerProcess]:
-    with log.open("wb") as file:
-        process = WorkerProcess(settings, file.fileno())
-        try:
-            yield process
-        finally:
-            process.stop()
 
 
 @pytest.fixture
@@ -51,8 +40,7 @@ def worked(fresh: Callable[..., Settings], made_up: Path, tmp_path: Path, monkey
         outcome = asyncio.run(kafka.replay(Source(made_up), spec, delay, settings))
         assert process.starts > 2
         assert outcome.actions == 1500
-    for name in Settings.__slots__:
-        monkeypatch.setenv(PREFIX + name.upper(), str(getattr(settings, name)))
+    environment(settings, monkeypatch)
     return settings
 
 

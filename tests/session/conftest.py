@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import random
+from collections import defaultdict
 from collections.abc import Callable
 from typing import Any, Protocol
 
+import orjson
 import pytest
 
 import stream_agg as sa
@@ -65,6 +67,31 @@ def put() -> Callable[[sa.Session, Event], list[Output]]:
         return session.state(event, {"of": event.event})[1]
 
     return apply
+
+
+@pytest.fixture(scope="session")
+def reloaded(put: Callable[[sa.Session, Event], list[Output]]) -> Callable[[sa.SessionSpec, list[Event]], sa.Session]:
+    """Puts events through a session that is saved and loaded before each, and one that is not: equal to the byte, and
+    what they say has changed adds up to their tables. The session at the end."""
+
+    def run(spec: sa.SessionSpec, events: list[Event]) -> sa.Session:
+        through = again = sa.Session(spec)
+        tables: dict[str, dict[str, bytes]] = defaultdict(dict)
+        for event in events:
+            again = sa.Session.from_bytes(again.to_bytes())
+            assert orjson.dumps(put(again, event)) == orjson.dumps(put(through, event))
+            assert again.to_bytes() == through.to_bytes()
+            for name, fields in through.changes().items():
+                for key, value in fields.items():
+                    if value is None:
+                        tables[name].pop(key, None)
+                    else:
+                        tables[name][key] = value
+            assert {n: rows for n, rows in through.tables().items() if rows} == {n: r for n, r in tables.items() if r}
+        assert orjson.dumps(again.report()) == orjson.dumps(through.report())
+        return through
+
+    return run
 
 
 @pytest.fixture(scope="session")

@@ -26,6 +26,7 @@ Make = Callable[..., sa.Session]
 Event = Forecast | State
 Put = Callable[[sa.Session, Event], list[Output]]
 Feed = Callable[..., tuple[sa.SessionSpec, list[Event]]]
+Reloaded = Callable[[sa.SessionSpec, list[Event]], sa.Session]
 HYBRID: dict[str, Any] = {"feedback": "state", "policy": "hybrid", "schedule": {"growth": 0.5}}
 RAIN = {"ecmwf": 0.3, "gfs": 0.5}
 
@@ -200,21 +201,8 @@ class TestOrder:
 
 class TestStorage:
     @pytest.mark.parametrize("seed", range(4))
-    def test_loading_again_and_again_changes_no_byte(self, feed: Feed, put: Put, seed: int) -> None:
-        spec, events = hybrid_feed(feed, seed, 60, messy=True)
-        through = again = sa.Session(spec)
-        tables: dict[str, dict[str, bytes]] = defaultdict(dict)
-        for event in events:
-            again = sa.Session.from_bytes(again.to_bytes())
-            assert orjson.dumps(put(again, event)) == orjson.dumps(put(through, event))
-            assert again.to_bytes() == through.to_bytes()
-            for name, fields in through.changes().items():
-                tables[name].update({k: v for k, v in fields.items() if v is not None})
-                for key in [k for k, v in fields.items() if v is None]:
-                    tables[name].pop(key, None)
-            assert {n: rows for n, rows in through.tables().items() if rows} == {n: r for n, r in tables.items() if r}
-        assert orjson.dumps(again.report()) == orjson.dumps(through.report())
-        assert through.counters.states > 10
+    def test_loading_again_and_again_changes_no_byte(self, feed: Feed, reloaded: Reloaded, seed: int) -> None:
+        reloaded(*hybrid_feed(feed, seed, 60, messy=True))
 
     def test_a_commit_has_what_changed(self, make: Make, at: At) -> None:
         session = make(**HYBRID)

@@ -25,6 +25,7 @@ Make = Callable[..., sa.Session]
 Event = Forecast | State
 Put = Callable[[sa.Session, Event], list[Output]]
 Feed = Callable[..., tuple[sa.SessionSpec, list[Event]]]
+Reloaded = Callable[[sa.SessionSpec, list[Event]], sa.Session]
 HEDGE: dict[str, Any] = {"feedback": "state", "policy": "hedge"}
 EXP3: dict[str, Any] = {"feedback": "payoff", "policy": "exp3"}
 RAIN = {"ecmwf": 0.3, "gfs": 0.5}
@@ -245,23 +246,10 @@ class TestExp3:
 class TestStorage:
     @pytest.mark.parametrize("policy", ["hedge", "exp3"])
     @pytest.mark.parametrize("seed", range(4))
-    def test_loading_again_and_again_changes_no_byte(self, feed: Feed, put: Put, policy: str, seed: int) -> None:
-        spec, events = learner_feed(feed, policy, seed, 60)
-        through = again = sa.Session(spec)
-        tables: dict[str, dict[str, bytes]] = defaultdict(dict)
-        for event in events:
-            again = sa.Session.from_bytes(again.to_bytes())
-            assert orjson.dumps(put(again, event)) == orjson.dumps(put(through, event))
-            assert again.to_bytes() == through.to_bytes()
-            for name, fields in through.changes().items():
-                tables[name].update({k: v for k, v in fields.items() if v is not None})
-                for key in [k for k, v in fields.items() if v is None]:
-                    tables[name].pop(key, None)
-            assert {name: rows for name, rows in through.tables().items() if rows} == {
-                n: r for n, r in tables.items() if r
-            }
-        assert orjson.dumps(again.report()) == orjson.dumps(through.report())
-        assert through.counters.states > 10
+    def test_loading_again_and_again_changes_no_byte(
+        self, feed: Feed, reloaded: Reloaded, policy: str, seed: int
+    ) -> None:
+        assert reloaded(*learner_feed(feed, policy, seed, 60)).counters.states > 10
 
     def test_only_exp3_carries_estimates(self, make: Make, at: At) -> None:
         robust, hedge, exp3 = make(), make(**HEDGE), make(**EXP3)
