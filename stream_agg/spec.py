@@ -156,9 +156,11 @@ class SessionSpec:
         `off_level` is "reject".
         """
         if len(forecasts) == len(self.experts):
-            try:  # most reports are levels to the bit
+            try:  # most profiles are whole
+                if self.off_level == "nearest":
+                    return tuple([bisect_left(a.midpoints, forecasts[name]) for name, a in self.experts.items()])  # type: ignore[type-var]
                 return tuple([a.index[forecasts[name]] for name, a in self.experts.items()])  # type: ignore[index]
-            except KeyError:
+            except (KeyError, TypeError):
                 pass
         indices, heard = [], 0
         reject = self.off_level == "reject"

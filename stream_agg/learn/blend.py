@@ -6,6 +6,7 @@ from __future__ import annotations
 import numpy as np
 from numba import njit
 
+from stream_agg.learn.logistic import log_odds
 from stream_agg.learn.squint import Floats, Ints
 
 
@@ -29,18 +30,20 @@ def said(reports: Floats) -> Floats:
 
 
 @njit(cache=True)
-def acts(told: Floats, whose: Ints, kinks: Floats, best: Ints) -> Ints:
-    """The best action at the probability of each of `whose`, the one that is best on the left at a kink."""
-    found = np.empty(len(whose), dtype=np.int64)
+def play(
+    reports: Floats, tuned: Floats, whose: Ints, kinks: Floats, best: Ints, weights: Floats, members: Ints, actions: int
+) -> tuple[Ints, Floats, float]:
+    """What those `members` do who play one action for sure, reading the reports as `whose` of `said`.
+
+    The best action at each probability, the one that is best on the left at a kink; the weight of each action under
+    them, shape (d,); and the log-odds of the logistic pool with the weights `tuned` (empty: it is no member).
+    """
+    told, z = said(reports), 0.0
+    if len(tuned):
+        z = log_odds(tuned, reports)
+        told[-1] = 1 / (1 + np.exp(-z))
+    acts, chances = np.empty(len(whose), dtype=np.int64), np.zeros(actions)
     for k, i in enumerate(whose):
-        found[k] = best[np.searchsorted(kinks, told[i])]
-    return found
-
-
-@njit(cache=True)
-def chances(played: Ints, weights: Floats, members: Ints, actions: int) -> Floats:
-    """The weight of each action under those `members` who play one for sure, shape (d,)."""
-    total = np.zeros(actions)
-    for k, a in enumerate(played):
-        total[a] += weights[members[k]]
-    return total
+        acts[k] = best[np.searchsorted(kinks, told[i])]
+        chances[acts[k]] += weights[members[k]]
+    return acts, chances, z

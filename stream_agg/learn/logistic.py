@@ -37,8 +37,8 @@ than of the event, and one 0 with an infinite log-odds would overrule all others
 SPREAD, BIAS = 0.5, 1.0
 """Prior standard deviations of the extremising factor and of b."""
 
-DIGITS = 9
-"""Log-odds are rounded to so many decimals: the last bits of a linear system differ between machines."""
+UNITS = 1e9
+"""Log-odds are rounded to whole units of 1 / UNITS: the last bits of a linear system differ between machines."""
 
 
 @dataclass(slots=True)
@@ -53,7 +53,7 @@ class LogisticPool:
     """The pool of n experts.
 
     >>> pool = LogisticPool(2)
-    >>> round(pool.log_odds(pool.nothing(), pool.inputs(np.array([0.5, 0.8]))), 6)  # the mean of 0 and log 4
+    >>> round(pool.log_odds(pool.nothing(), np.array([0.5, 0.8])), 6)  # the mean of 0 and log 4
     0.693147
     """
 
@@ -69,26 +69,35 @@ class LogisticPool:
         size = self._size
         return LogisticSums(np.zeros((size, size), dtype=np.int64), np.zeros(size, dtype=np.int64))
 
-    def inputs(self, reports: Floats) -> Floats:
-        """x of a profile as reported (nan: silent), with a 1 for b at its end, shape (n+1,)."""
-        return np.asarray(_inputs(reports))
-
-    def log_odds(self, known: LogisticSums, x: Floats) -> float:
-        """z, rounded."""
+    def weights(self, known: LogisticSums) -> Floats:
+        """w and b at its end, shape (n+1,); the same until something is learned."""
         if self._solved is None or self._solved[0] is not known:
-            weights = _best(self._precision, self._start, known.curvature, known.pull)
-            self._solved = known, weights
-        return round(float(self._solved[1] @ x), DIGITS)
+            self._solved = known, np.asarray(_best(self._precision, self._start, known.curvature, known.pull))
+        return self._solved[1]
 
-    def learn(self, known: LogisticSums, x: Floats, log_odds: float, state: int) -> None:
-        """Learn the state of an event that had these inputs and log-odds at its decision."""
+    def log_odds(self, known: LogisticSums, reports: Floats) -> float:
+        """z of a profile as reported (nan: silent), rounded."""
+        return float(log_odds(self.weights(known), reports))
+
+    def learn(self, known: LogisticSums, reports: Floats, log_odds: float, state: int) -> None:
+        """Learn the state of an event that had these reports, and these log-odds at its decision."""
         v = math.tanh(log_odds / 2) / (2 * log_odds) if log_odds else 0.25
-        _add(known.curvature, known.pull, x, v, state - 0.5)
+        _add(known.curvature, known.pull, reports, v, state - 0.5)
         self._solved = None
 
 
 @njit(cache=True)
-def _inputs(reports: Floats) -> Floats:
+def log_odds(weights: Floats, reports: Floats) -> float:
+    """`LogisticPool.log_odds` at its `weights`, for compiled code."""
+    x, z = inputs(reports), 0.0
+    for i in range(len(x)):
+        z += weights[i] * x[i]
+    return float(np.rint(z * UNITS) / UNITS)
+
+
+@njit(cache=True)
+def inputs(reports: Floats) -> Floats:
+    """x of a profile as reported (nan: silent), with a 1 for b at its end, shape (n+1,)."""
     x, heard, total = np.empty(len(reports) + 1), 0, 0.0
     for i, said in enumerate(reports):
         p = min(max(said, SURE), 1 - SURE)
@@ -103,7 +112,8 @@ def _inputs(reports: Floats) -> Floats:
 
 
 @njit(cache=True)
-def _add(curvature: Ints, pull: Ints, x: Floats, v: float, half: float) -> None:
+def _add(curvature: Ints, pull: Ints, reports: Floats, v: float, half: float) -> None:
+    x = inputs(reports)
     for i in range(len(x)):
         for j in range(len(x)):
             curvature[i, j] += np.int64(np.rint(v * SCALE * (x[i] * x[j])))

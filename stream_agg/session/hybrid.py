@@ -25,7 +25,6 @@ of the three are not in the pool, the others' shares stay in proportion.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from math import exp
 
 import numpy as np
 
@@ -84,26 +83,24 @@ class Pool:
         self.learned = Learned(
             self.master.nothing(), np.zeros(len(self.names), dtype=np.int64), self._logistic.nothing()
         )
-        self._now: tuple[Floats, tuple[int, ...]] | None = None
+        self._untuned = np.zeros(0)
+        self._now: tuple[Floats, list[float], tuple[int, ...]] | None = None
 
     def play(self, rule: Rule, profile: Profile, tally: Tally, told: Mapping[str, float | None]) -> tuple[Mix, Note]:
         """The members' mixed actions mixed by their weights, and what learning will need."""
-        learned, reports = self.learned, tuple([told.get(x) for x in self._experts])
-        heard, log_odds = _array(reports), 0.0
-        said = blend.said(heard)
-        if self._logistic_in:
-            log_odds = self._logistic.log_odds(learned.sums, self._logistic.inputs(heard))
-            said[-1] = 1 / (1 + exp(-log_odds))
-        acts = blend.acts(said, self._saying, self._kinks, self._best)
-        mixes = [self._mix(name, rule, profile, tally) for name in self._mixers]
-        mixed = tuple([self._worth(mix) for mix in mixes])
-        weights, regrets = self._standing()
-        note = Note(tuple(acts.tolist()), mixed, regrets, reports if self._logistic_in else (), log_odds)
-        chances = blend.chances(acts, weights, self._surely, len(self._rows[0])).tolist()
-        for weight, mix in zip(weights[self._mixing].tolist(), mixes, strict=True):
+        reports = tuple([told.get(x) for x in self._experts])
+        weights, mixing, regrets = self._standing()
+        tuned = self._logistic.weights(self.learned.sums) if self._logistic_in else self._untuned
+        acts, sure, log_odds = blend.play(
+            _array(reports), tuned, self._saying, self._kinks, self._best, weights, self._surely, len(self._rows[0])
+        )
+        mixes, chances = self._mixes(rule, profile, tally), sure.tolist()
+        for weight, mix in zip(mixing, mixes, strict=True):
             for action, probability in mix:
                 chances[action] += weight * probability
         total = sum(chances)
+        mixed = tuple([self._worth(mix) for mix in mixes])
+        note = Note(tuple(acts.tolist()), mixed, regrets, reports if self._logistic_in else (), log_odds)
         return tuple([(a, w / total) for a, w in enumerate(chances) if w > NEGLIGIBLE]), note
 
     def learn(self, note: Note, played: Mix, state: int) -> None:
@@ -114,7 +111,7 @@ class Pool:
         learned.gains += np.rint(gains * SCALE).astype(np.int64)
         learned.states1 += state
         if self._logistic_in:
-            self._logistic.learn(learned.sums, self._logistic.inputs(_array(note.reports)), note.log_odds, state)
+            self._logistic.learn(learned.sums, _array(note.reports), note.log_odds, state)
         self._now = None
 
     def members(self) -> dict[str, MemberPart]:
@@ -125,23 +122,30 @@ class Pool:
         weights, bounds = self._standing()[0].tolist(), (span * self.master.bounds(learned.regrets)).tolist()
         return {name: MemberPart(*part) for name, *part in zip(self.names, payoffs, weights, bounds, strict=True)}
 
-    def _standing(self) -> tuple[Floats, tuple[int, ...]]:
-        """Weights and sums of regrets now; the same until a state is learned."""
+    def _standing(self) -> tuple[Floats, list[float], tuple[int, ...]]:
+        """Weights of all and of the mixers, and sums of regrets, now; the same until a state is learned."""
         if self._now is None:
-            regrets = self.learned.regrets
-            self._now = self.master.weights(regrets), tuple(regrets.sums.tolist())
+            weights, regrets = self.master.weights(self.learned.regrets), self.learned.regrets.sums
+            self._now = weights, weights[self._mixing].tolist(), tuple(regrets.tolist())
         return self._now
 
-    def _mix(self, name: str, rule: Rule, profile: Profile, tally: Tally) -> Mix:
-        if name == "hedge":
-            return self.hedge.mix(tally.states0, tally.states1)
-        prices = self.learned.prices
-        if name == "robust" or prices is None:
-            return rule.mix(profile)
-        return self._cost.respond(sum([row[level] for row, level in zip(prices, profile, strict=True)]))
+    def _mixes(self, rule: Rule, profile: Profile, tally: Tally) -> list[Mix]:
+        """What each of the mixers would play."""
+        robust, prices, mixes = rule.mix(profile), self.learned.prices, []
+        for name in self._mixers:
+            if name == "hedge":
+                mixes.append(self.hedge.mix(tally.states0, tally.states1))
+            elif name == "robust" or prices is None:
+                mixes.append(robust)
+            else:
+                mixes.append(self._cost.respond(sum([row[x] for row, x in zip(prices, profile, strict=True)])))
+        return mixes
 
     def _worth(self, mix: Mix) -> tuple[float, float]:
         zero, one = self._rows
+        if len(mix) == 1:
+            ((a, _),) = mix
+            return zero[a], one[a]
         return sum([p * zero[a] for a, p in mix]), sum([p * one[a] for a, p in mix])
 
     def _gained(self, note: Note, state: int) -> Floats:
