@@ -14,8 +14,8 @@ from multiprocessing import get_context
 from typing import Any
 
 from _faults.bugs import BUGS
-from _faults.check import Held
 from _faults.fold import Fold, Published
+from _faults.held import Held
 from _faults.lab import Lab
 from _faults.worlds import Entry, VirtualLoop, Worker, World, records_of
 from stream_agg.errors import RefusedError
