@@ -15,7 +15,7 @@ import subprocess
 import sys
 import time
 from collections import Counter, defaultdict
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
@@ -25,13 +25,14 @@ from aiokafka.admin import AIOKafkaAdminClient
 from redis import Redis as Client
 
 import stream_agg
-from _faults.feed import Record, specs
+from _faults.feed import POLICIES, Record, specs
 from _faults.fold import Published
 from stream_agg.store.tables import SCHEMA
 from stream_agg.worker.broker import create_topics
 from stream_agg.worker.settings import PREFIX, Settings
 
 PACKAGES = str(Path(stream_agg.__file__).parent.parent)
+PROGRAM = (sys.executable, "-P", "-m", "stream_agg")
 TOPICS = ("sessions", "forecasts", "states", "actions", "regret", "rules", "dead_letters")
 SESSION_S = 3.0
 PATIENCE_S = 120.0
@@ -51,13 +52,12 @@ class Worker:
 
     def __init__(self, settings: Settings, log: Path, **env: str) -> None:
         self.log, self.started, self.env = log, time.monotonic(), env
-        given = {PREFIX + f.name.upper(): str(getattr(settings, f.name)) for f in fields(Settings)}
         with log.open("ab") as file:
             self.process = subprocess.Popen(
-                [sys.executable, "-P", "-m", "stream_agg", "worker"],
+                [*PROGRAM, "worker"],
                 stdin=subprocess.DEVNULL,
                 stderr=file,
-                env={**os.environ, **given, "PYTHONPATH": PACKAGES, **env},
+                env={**environment(settings), **env},
                 preexec_fn=_die_with_parent,
             )
         self._from = log.stat().st_size
@@ -89,6 +89,12 @@ class Worker:
         start = time.monotonic()
         self.send(signal.SIGTERM)
         return await self.ended(), time.monotonic() - start
+
+
+def environment(settings: Settings) -> dict[str, str]:
+    """Of a process of ours that is to have these settings."""
+    given = {PREFIX + f.name.upper(): str(getattr(settings, f.name)) for f in fields(Settings)}
+    return {**os.environ, **given, "PYTHONPATH": PACKAGES}
 
 
 async def until(done: Callable[[], Any], what: str, seconds: float = PATIENCE_S) -> None:
@@ -124,6 +130,7 @@ class Bed:
     redis_url: str
     seed: int
     sessions: int = 4
+    policies: Sequence[str] = POLICIES
     changes: Mapping[str, Any] = field(default_factory=dict)
     workers: list[Worker] = field(default_factory=list)
     figures: dict[str, Any] = field(default_factory=dict)
@@ -132,10 +139,10 @@ class Bed:
         self.rng = random.Random(self.seed)
         name = f"{self.home.name}-{os.urandom(3).hex()}"
         topics = {f"topic_{t}": f"{t.replace('_', '-')}-{name}" for t in TOPICS}
-        given = {"partitions": 2, "session_timeout_s": SESSION_S, "kafka_timeout_s": 10.0, **self.changes}
+        given = {"partitions": 2, "session_timeout_s": SESSION_S, "kafka_timeout_s": 10.0, "http_port": 0}
         base = Settings(brokers=self.brokers, redis_url=self.redis_url, app=name)
-        self.settings = replace(base, **topics, **given)
-        self.specs = specs(self.seed, self.sessions)
+        self.settings = replace(base, **{**topics, **given, **self.changes})
+        self.specs = specs(self.seed, self.sessions, self.policies)
         self.sent: dict[tuple[str, int], list[tuple[int, bytes]]] = defaultdict(list)
         await patiently(lambda: create_topics(self.settings))
         self.producer = AIOKafkaProducer(
@@ -204,17 +211,9 @@ class Bed:
         return self.redis.hgetall(f"{self._tag(partition)}:meta")  # type: ignore[return-value]
 
     def behind(self) -> int:
-        """Records sent that Redis has not yet."""
-        lag = 0
-        for (topic, partition), records in self.sent.items():
-            at = int(self.meta(partition).get(f"next:{self.topic(topic)}", 0))
-            lag += sum(offset >= at for offset, _ in records[-5000:])
-        return lag
-
-    def behind_by_offset(self) -> int:
-        """The same, quickly, where no offset is left out."""
+        """How many offsets Redis is behind what was sent."""
         ends = {key: records[-1][0] + 1 for key, records in self.sent.items() if records}
-        return sum(end - int(self.meta(p).get(f"next:{self.topic(t)}", 0)) for (t, p), end in ends.items())
+        return sum(max(end - int(self.meta(p).get(f"next:{self.topic(t)}", 0)), 0) for (t, p), end in ends.items())
 
     @property
     def schema(self) -> int:
@@ -227,7 +226,10 @@ class Bed:
 
     async def settle(self, seconds: float = PATIENCE_S) -> None:
         """Wait until all that was sent is applied and published, and the group's lag is none."""
-        await self.redis_until(lambda: not self.behind(), "the records to be applied", seconds)
+        try:
+            await self.redis_until(lambda: not self.behind(), "the records to be applied", seconds)
+        except StuckError as e:
+            raise StuckError(f"{e}: {self.behind()} are not; {self.workers[-1].text()[-2000:]}") from None
         deadline = time.monotonic() + seconds
         while lag := await self.lag():
             if time.monotonic() > deadline:

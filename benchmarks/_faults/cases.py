@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
-from _faults import inputs, kills, network, simulation, soak, stores
-from _faults.check import Held
+from _faults import inputs, kills, network, simulation, soak, stores, versions
+from _faults.held import Held
 from _faults.lab import Lab
 
 
@@ -79,14 +79,16 @@ CASES = {
         "a solve slower than the session timeout", "experts and levels by the dozen, solved often", inputs.slow_solve
     ),
     "20": Case("backlog at start", "records sent before the worker starts", inputs.backlog),
-    "23": Case("soak", "all of this at once", soak.soak),
-    "24": Case("backup, wipe, restore, replay of the tail", "an RDB file", stores.restored),
-}
-
-ELSEWHERE = {
-    "21": (
+    "21": Case(
         "state of version N read by N+1 and back",
-        "not here: there is one version to run; another one is refused before anything is touched (case 10)",
+        "two workers upgraded and downgraded in turn under load; a version that stores otherwise starts beside them, "
+        "after them, and before them; a backup given to it",
+        versions.upgraded,
+    ),
+    "23": Case("soak", "all of this at once", soak.soak),
+    "24": Case(
+        "backup, wipe, restore, replay of the tail",
+        "an RDB file; `session export` and `import --catch-up`",
+        stores.restored,
     ),
 }
-"""Case -> fault, and why it is not run by this script."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import random
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime, timedelta
 from heapq import heappop, heappush
 from typing import Any
@@ -14,16 +14,18 @@ Record = tuple[str, str, bytes]
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 DEADLINE_DAYS = 5
+POLICIES = ("robust", "hybrid", "hedge")
 
 
-def specs(seed: int, count: int) -> dict[str, dict[str, Any]]:
-    """Session -> spec. Rules are solved seldom, so that a worker's time goes into what is tried here."""
+def specs(seed: int, count: int, policies: Sequence[str] = POLICIES) -> dict[str, dict[str, Any]]:
+    """Session -> spec, the policies in turn. Rules are solved seldom: a worker's time is to go into what is tried."""
     return {
         f"s{k}": {
             "session": f"s{k}",
             "experts": {"north": {"levels": 5}, "south": {"levels": 5}, "sea": {"levels": 3}},
             "actions": {"stay": [1.0, 0.0], "go": [0.0, 2.0], "wait": [0.4, 0.7]},
             "feedback": "state",
+            "policy": policies[k % len(policies)],
             "gamma": 4.0,
             "schedule": {"growth": 0.2},
             "seed": seed + k,

@@ -15,8 +15,9 @@ from aiokafka import AIOKafkaProducer, TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient
 
 from _faults.bed import Bed, Worker, until
-from _faults.check import Held, check
+from _faults.check import check
 from _faults.feed import Record, feed, specs
+from _faults.held import Held
 from _faults.lab import Lab
 
 _FAKETIME = Path("/usr/lib/x86_64-linux-gnu/faketime/libfaketime.so.1")
@@ -262,7 +263,7 @@ async def backlog(lab: Lab) -> Held:
         await until(lambda: worker.said("is ours"), "the worker to own")
         start = time.monotonic()
         rss: list[tuple[float, int]] = []
-        while behind := bed.behind_by_offset():
+        while behind := bed.behind():
             rss.append((1 - behind / total, _rss_mb(worker)))
             await asyncio.sleep(0.2)
         took = time.monotonic() - start

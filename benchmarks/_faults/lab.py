@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from _faults.bed import Bed
+from _faults.feed import POLICIES
 from _faults.servers import Kafka, Redis
 
 
@@ -62,6 +63,7 @@ class Lab:
         redis_url: str | None = None,
         options: Sequence[str] = ("--appendonly", "yes"),
         sessions: int = 4,
+        policies: Sequence[str] = POLICIES,
         **changes: Any,
     ) -> AsyncIterator[Bed]:
         """A deployment, on a Redis of its own unless one is given."""
@@ -73,9 +75,8 @@ class Lab:
             await asyncio.to_thread(mine.start)
         try:
             given = {"delivery": self.delivery, **changes}
-            async with Bed(
-                home, brokers or kafka.address, redis_url or mine.url, self.seed, sessions, changes=given
-            ) as bed:
+            where = brokers or kafka.address, redis_url or mine.url
+            async with Bed(home, *where, self.seed, sessions, policies, given) as bed:
                 yield bed
         finally:
             if redis is None:

@@ -10,8 +10,9 @@ from pathlib import Path
 from redis import Redis as Client
 
 from _faults.bed import Bed, Worker, patiently, until
-from _faults.check import Held, check
+from _faults.check import check
 from _faults.feed import feed
+from _faults.held import Held
 from _faults.lab import Lab
 from _faults.proxy import Proxy
 from _faults.servers import Kafka, Redis

@@ -9,8 +9,9 @@ from collections import Counter
 from pathlib import Path
 
 from _faults.bed import Bed, Worker, patiently
-from _faults.check import Held, check
+from _faults.check import check
 from _faults.feed import feed
+from _faults.held import Held
 from _faults.lab import Lab
 from _faults.proxy import Proxy
 from _faults.servers import Kafka, Redis

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from _faults.cases import CASES, ELSEWHERE
+from _faults.cases import CASES
 
 _INTRO = """# What was broken, and what held
 
@@ -33,14 +33,11 @@ def table(results: Sequence[Mapping[str, Any]], versions: str) -> str:
     last = {(result["case"], result["delivery"]): result for result in results}
     commits = ", ".join(sorted({result["commit"] for result in last.values()}))
     seeds = ", ".join(sorted({str(result["seed"]) for result in last.values()}))
-    rows = [_row(name, last) for name in sorted({*CASES, *ELSEWHERE}, key=int)]
+    rows = [_row(name, last) for name in sorted(CASES, key=int)]
     return _INTRO.format(versions=versions, commits=commits, seeds=seeds) + "\n".join(rows) + "\n"
 
 
 def _row(name: str, last: Mapping[tuple[str, str], Mapping[str, Any]]) -> str:
-    if name in ELSEWHERE:
-        fault, why = ELSEWHERE[name]
-        return f"| {name} | {fault} | {why} | | |"
     case, held, times = CASES[name], [], []
     for delivery in ("at_least_once", "exactly_once"):
         result = last.get((name, delivery))

@@ -13,11 +13,13 @@ from collections import Counter, defaultdict
 from collections.abc import Awaitable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Any
 
 from stream_agg.errors import FencedError, UnavailableError
 from stream_agg.store.memory import MemoryStore
 from stream_agg.store.tables import Claim, Commit, Committed, Outcome, Tables
+from stream_agg.watch.observer import Observer
 from stream_agg.worker import loop as loops
 from stream_agg.worker.settings import Settings
 from stream_agg.worker.wire import Outputs
@@ -78,6 +80,7 @@ class Entry:
     key: bytes
     value: bytes
     timestamp: int = 0
+    headers: tuple[tuple[str, bytes], ...] = ()
 
 
 @dataclass
@@ -224,13 +227,20 @@ class Specs:
         yield await self.poll(partition)
 
 
+@cache
+def _observer() -> Observer:
+    """One for all: what is counted is not looked at, and to make one takes long."""
+    return Observer()
+
+
 class Worker:
     """A loop with its view of the world, fed as the consumer feeds it: runs in offset order, some of them again."""
 
     def __init__(self, world: World) -> None:
         self.world, self.life = world, Life(world)
         self.store = Chaos(world, self.life)
-        self.loop = loops.Loop(world.settings, self.store, Output(world, self.life), Specs(world))  # type: ignore[arg-type]
+        output, specs = Output(world, self.life), Specs(world)
+        self.loop = loops.Loop(world.settings, self.store, output, specs, _observer())  # type: ignore[arg-type]
         self.at: dict[tuple[str, int], int] = {}
         self.claimed: frozenset[int] | None = None
         self.watching = asyncio.ensure_future(self._living(self.loop.watch_specs()))

@@ -5,10 +5,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import partial
+from typing import Any
 
 from stream_agg.events import Regret, RuleRecord
 from stream_agg.replay.kept import Kept
-from stream_agg.replay.log import At, partition_of
+from stream_agg.replay.log import At, Record, partition_of
 from stream_agg.replay.order import DeadLetters, Life, Order
 from stream_agg.replay.published import Published, Stream, only_final
 from stream_agg.replay.rederive import Rederived
@@ -16,6 +17,7 @@ from stream_agg.replay.verify import Verification
 from stream_agg.session.engine import Session
 from stream_agg.store.backup import Partition
 from stream_agg.store.keys import NEXT
+from stream_agg.worker.wire import Place
 
 
 @dataclass
@@ -30,6 +32,10 @@ class Following(Rederived):
     def close(self, name: str) -> None:
         super().close(name)
         self.regrets.take(name)
+
+    def _origin(self, record: Record) -> Any:
+        place = At(record.topic, record.partition)
+        return Place(*place, record.offset, record.timestamp, record.key or b"", record.value or b"").pack()
 
     def _regret(self, name: str, report: Regret) -> None:
         """Not compared."""

@@ -76,7 +76,7 @@ class Sessions(Protocol):
 
     def forecast(self, forecast: Forecast, published: Item) -> None: ...
 
-    def state(self, state: State) -> None: ...
+    def state(self, state: State, record: Record) -> None: ...
 
 
 @dataclass(slots=True)
@@ -322,7 +322,7 @@ class Order:
                 self._unexplained(f"neither applied nor a dead letter, and session {name!r} is not open")
         elif not life.skipped:
             life.states += 1
-            self.sessions.state(state)
+            self.sessions.state(state, record)
         return None
 
     def _unexplained(self, what: str, overtaken: bool = False) -> None:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import orjson
 
 from stream_agg.errors import InputError
 from stream_agg.events import Action, Forecast, Regret, RuleRecord, State
 from stream_agg.replay.kept import Kept
-from stream_agg.replay.log import At
+from stream_agg.replay.log import At, Record
 from stream_agg.replay.published import DivergenceError, Item, Published
 from stream_agg.session.engine import Output, Session
 from stream_agg.spec import SessionSpec
@@ -97,14 +98,18 @@ class Rederived:
             else:
                 self._meet(name, output)
 
-    def state(self, state: State) -> None:
+    def state(self, state: State, record: Record) -> None:
         """A state that the session took."""
         try:
-            _, outputs = self._session(state.session).state(state)
+            _, outputs = self._session(state.session).state(state, self._origin(record))
         except InputError:
             return  # it was a dead letter that is not kept any more
         for output in outputs:
             self._meet(state.session, output)
+
+    def _origin(self, record: Record) -> Any:
+        """What a state is parked with: nothing, where none becomes a dead letter."""
+        return None
 
     def _session(self, name: str) -> Session:
         session = self.kept.get(name)

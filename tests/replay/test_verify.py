@@ -11,10 +11,13 @@ import orjson
 import pytest
 
 from stream_agg.events import Forecast, State
+from stream_agg.replay.catchup import CatchUp
 from stream_agg.replay.kept import Kept
 from stream_agg.replay.log import At, Span, partition_of
 from stream_agg.replay.verify import Verdict, Verification
 from stream_agg.session.engine import Session
+from stream_agg.store.backup import Partition
+from stream_agg.store.keys import NEXT
 from stream_agg.watch.observer import Observer
 from stream_agg.worker.batch import Batch, read
 from stream_agg.worker.settings import Settings
@@ -109,7 +112,7 @@ class Worker:
             specs_seen=self.topics.done.get(At(to.topic_sessions, p), 0),
         )
         for line in lines:
-            place = Place(line.topic, line.partition, line.offset, 0, line.key, line.value)
+            place = Place(line.topic, line.partition, line.offset, line.timestamp, line.key, line.value)
             if at.topic == to.topic_sessions:
                 batch.spec(place)
             else:
@@ -144,7 +147,7 @@ class Feed:
     """Random inputs: known and unknown sessions, repeats, poison, states of every kind, changes, closings."""
 
     def __init__(self, topics: Topics, rng: Random, sessions: int, moved: int = 0) -> None:
-        self.topics, self.rng, self.moved = topics, rng, moved
+        self.topics, self.rng, self.moved, self.closings = topics, rng, moved, 0.02
         self.names = [f"s{i}" for i in range(sessions)]
         self.sent: dict[str, int] = dict.fromkeys(self.names, 0)
 
@@ -159,7 +162,7 @@ class Feed:
     def one(self) -> None:
         rng, name = self.rng, self.rng.choice(self.names)
         draw = rng.random()
-        if draw < 0.02:
+        if draw < self.closings:
             self.put("sessions", name, b"")
         elif draw < 0.06:
             self.spec(name)
@@ -369,3 +372,35 @@ def test_what_nothing_gives_is_named() -> None:
     found = verified(topics).divergence
     assert found is not None
     assert (found.place, found.offset) == (At("actions", 0), len(actions(topics)) - 1)
+
+
+@pytest.mark.parametrize("seed", range(20, 30))
+def test_a_backup_is_brought_up_to_what_was_published_with_all_that_waits(seed: int) -> None:
+    rng = Random(seed)
+    topics = Topics()
+    feed, worker = Feed(topics, rng, 4), Worker(topics, rng)
+    feed.closings = 0.0
+    for name in feed.names:
+        feed.spec(name)
+    worker.work()
+    for _ in range(100):
+        feed.one()
+    worker.work()
+    saved = backup(topics, worker)
+    for _ in range(100):
+        feed.one()
+    worker.work()
+    catching = CatchUp(topics)  # type: ignore[arg-type]
+    brought = catching.bring(saved, catching.letters())
+    now = backup(topics, worker)
+    assert brought.sessions.keys() == now.sessions.keys()
+    assert [parked(brought, name) for name in now.sessions] == [parked(now, name) for name in now.sessions]
+
+
+def backup(topics: Topics, worker: Worker) -> Partition:
+    meta = {NEXT + at.topic: str(offset) for at, offset in topics.done.items()}
+    return Partition(0, 1, meta, [], {name: session.tables() for name, session in worker.sessions[0].items()})
+
+
+def parked(partition: Partition, name: str) -> dict[str, bytes]:
+    return partition.sessions[name].get("parked", {})
