@@ -220,7 +220,7 @@ def _short(settings: Settings, row: Row) -> Row:
             f"a record of {size} bytes is larger than topic {row.topic} takes: raise its max.message.bytes"
         )
     _log.warning("a dead letter of %d bytes is larger than its topic takes: its end is left out", size)
-    return replace(row, value=row.value[:SHORT], headers=(*row.headers, ("truncated", str(size))))
+    return row._replace(value=row.value[:SHORT], headers=(*row.headers, ("truncated", str(size))))
 
 
 def _nobody(settings: Settings) -> UnavailableError:
