@@ -29,7 +29,7 @@ from stream_agg.events import Forecast, State, format_time
 from stream_agg.session.engine import Output
 from stream_agg.session.warm import warm_up
 from stream_agg.worker.settings import Settings
-from stream_agg.worker.wire import Encoder, decode, pack_rows
+from stream_agg.worker.wire import Applied, Encoder, Outputs, decode
 
 STEPS = ("decode", "decide", "learn", "encode", "changes")
 SCHEDULES = (("every", NEVER), ("certified", 0.1), ("growth", 0.05), ("every", 1))
@@ -62,7 +62,7 @@ def through(feed: Feed, spec: sa.SessionSpec) -> tuple[sa.Session, list[list[flo
         for state in told:
             outputs += session.state(state)[1]
         laps.append(time.thread_time())
-        pack_rows([encoder.row(output) for output in outputs])
+        Outputs("forecasts", 0, [encoder.row(output, Applied(0, 0, 0)) for output in outputs]).pack()
         laps.append(time.thread_time())
         session.changes()
         laps.append(time.thread_time())

@@ -36,6 +36,11 @@ class Certificate:
     residual: Floats
     mass: Floats
 
+    def __post_init__(self) -> None:
+        # One array for compiled code, which takes as long to be handed an array as to go through a short one.
+        self._books = np.stack([self.residual, self.mass])
+        self.residual, self.mass = self._books
+
     @classmethod
     def of(cls, rule: Rule, found: Solution) -> Certificate:
         """Computed afresh for what a rule was solved on, so that rounding does not pile up over re-solves."""
@@ -56,9 +61,8 @@ class Certificate:
     def add(self, rule: Rule, profile: Profile) -> None:
         """Count one more round with that profile."""
         gamma = HARD * rule.envelope.unit if math.isinf(rule.gamma) else rule.gamma
-        at = rule.rows(profile)
         lower, payoff, excess = _extend(
-            at, rule.flat, rule.levels, *rule.envelope.arrays, gamma, rule.epsilon, self.residual, self.mass
+            rule.rows(profile), rule.terms, rule.envelope.table, gamma, rule.epsilon, self._books
         )
         self.rounds += 1
         self.lower += lower
@@ -68,7 +72,8 @@ class Certificate:
     def halve(self) -> None:
         """Every round so far counts half."""
         self.rounds, self.lower, self.payoff = self.rounds / 2, self.lower / 2, self.payoff / 2
-        self.excess, self.residual, self.mass = self.excess / 2, self.residual / 2, self.mass / 2
+        self.excess /= 2
+        self._books /= 2
 
     def gap(self, rule: Rule) -> float | None:
         """upper - lower per round, never negative: no rule earns more than this rule by more than that. None where
@@ -84,22 +89,17 @@ class Certificate:
 
 @njit(cache=True)
 def _extend(
-    at: Ints,
-    prices: Floats,
-    levels: Floats,
-    slopes: Floats,
-    ends: Floats,
-    v0: float,
-    gamma: float,
-    epsilon: float,
-    residual: Floats,
-    mass: Floats,
+    at: Ints, terms: Floats, table: Floats, gamma: float, epsilon: float, books: Floats
 ) -> tuple[float, float, float]:
-    """One more round at those rows: what it adds to lower, payoff and excess. Changes `residual` and `mass`.
+    """One more round at those rows: what it adds to lower, payoff and excess. Changes `books`: residual and mass.
 
+    `terms`: prices and levels by row; `table`: V, as `Envelope.table`.
     V(rho) + gamma * violation is convex and piecewise linear in the new round's rho: between two points where a row
     enters or leaves its margin the violation is linear, and V is least against it at an end of a segment.
     """
+    prices, levels, residual, mass = terms[0], terms[1], books[0], books[1]
+    segments = table.size // 2 - 1
+    v0, slopes, ends = table[0], table[1 : segments + 1], table[segments + 1 :]
     n, silent = at.size, prices.size - 1
     points, filled = np.empty(2 * n + 2), 2
     points[0], points[1] = 0.0, 1.0
@@ -116,7 +116,8 @@ def _extend(
             if 0.0 < x < 1.0:
                 points[filled] = x
                 filled += 1
-    points = np.sort(points[:filled])
+    points = points[:filled]
+    points.sort()
     best, answer, payoff, excess = np.inf, 0.0, 0.0, 0.0
     for k in range(filled - 1):
         a, b = points[k], points[k + 1]

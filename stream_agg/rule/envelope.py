@@ -45,9 +45,9 @@ class Envelope:
         return 2.0 ** math.ceil(math.log2(steepest)) if steepest > FLAT else 1.0
 
     @cached_property
-    def arrays(self) -> tuple[Floats, Floats, float]:
-        """`slopes`, `ends` and `v0` for compiled code."""
-        return np.array(self.slopes, dtype=np.float64), np.array(self.ends, dtype=np.float64), float(self.v0)
+    def table(self) -> Floats:
+        """`v0`, `slopes` and `ends` in one array of length 2L + 2, for compiled code."""
+        return np.array([self.v0, *self.slopes, *self.ends], dtype=np.float64)
 
     @property
     def lengths(self) -> Floats:

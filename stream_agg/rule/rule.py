@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import accumulate
+from typing import TypeVar
 
 import numpy as np
 
@@ -16,6 +17,11 @@ from stream_agg.spec import SessionSpec
 
 NO_VIOLATION = 1e-7
 """Violations per round up to this are rounding."""
+
+ANSWERS = 2000
+"""Profiles whose answers a rule keeps at most, 300 bytes each: as many as most sessions see again and again."""
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -58,13 +64,30 @@ class Rule:
         return np.array([*(z for a in self.spec.experts.values() for z in a.levels), 0.0])
 
     @cached_property
+    def terms(self) -> Floats:
+        """`flat` and `levels` as the rows of one array, for compiled code."""
+        return np.stack([self.flat, self.levels])
+
+    @cached_property
+    def _rows(self) -> dict[Profile, Ints]:
+        return {}
+
+    @cached_property
+    def _mixes(self) -> dict[Profile, tuple[tuple[int, float], ...]]:
+        return {}
+
+    @cached_property
     def _starts(self) -> tuple[int, ...]:
         return tuple(accumulate((len(p) - 1 for p in self.prices), initial=0))
 
     def rows(self, profile: Profile) -> Ints:
-        """Where a profile's levels are in `flat`, shape (n,)."""
-        starts = self._starts
-        return np.array([starts[i] + level if level >= 0 else starts[-1] for i, level in enumerate(profile)])
+        """Where a profile's levels are in `flat`, shape (n,). Not to be changed."""
+        found = self._rows.get(profile)
+        if found is None:
+            starts = self._starts
+            found = np.array([starts[i] + level if level >= 0 else starts[-1] for i, level in enumerate(profile)])
+            _keep(self._rows, profile, found)
+        return found
 
     @property
     def gap(self) -> float:
@@ -93,7 +116,11 @@ class Rule:
 
     def mix(self, profile: Profile) -> tuple[tuple[int, float], ...]:
         """The mixed action at level indices: (action index, probability), at most two."""
-        return self.envelope.respond(self.price(profile))
+        found = self._mixes.get(profile)
+        if found is None:
+            found = self.envelope.respond(self.price(profile))
+            _keep(self._mixes, profile, found)
+        return found
 
     def strategy(self, profile: Sequence[float | None]) -> dict[str, float]:
         """The mixed action at a profile of levels (None: silent), in the spec's order of experts, every action named.
@@ -101,6 +128,12 @@ class Rule:
         `EventError` where the profile does not fit the spec.
         """
         return name_mix(self.spec, self.mix(self.spec.index(profile)))
+
+
+def _keep(answers: dict[Profile, T], profile: Profile, answer: T) -> None:
+    if len(answers) >= ANSWERS:
+        answers.clear()
+    answers[profile] = answer
 
 
 def name_mix(spec: SessionSpec, mix: Sequence[tuple[int, float]]) -> dict[str, float]:

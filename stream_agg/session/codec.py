@@ -198,7 +198,7 @@ def load_rule(text: bytes, spec: SessionSpec) -> Rule:
 
 def dump_certificate(certificate: Certificate | None) -> bytes:
     """The running sums of the proof; null where every event has a solve of its own."""
-    return orjson.dumps(certificate and vars(certificate), option=orjson.OPT_SERIALIZE_NUMPY)
+    return orjson.dumps(certificate, option=orjson.OPT_SERIALIZE_NUMPY)
 
 
 def load_certificate(text: bytes) -> Certificate | None:

@@ -48,7 +48,7 @@ class Session(Solving):
         self._payoffs = tuple(spec.actions.values())
         self._action_names = tuple(spec.actions)
         self._no_action = dict.fromkeys(spec.actions, 0.0)
-        self._levels = [(name, (*a.levels, None)) for name, a in spec.experts.items()]  # the last one by SILENT, -1
+        self._levels = [(*a.levels, None) for a in spec.experts.values()]  # the last one by SILENT, -1
         self._draws = stream(spec.seed, spec.session)
 
     def decide(self, event: str, forecasts: Mapping[str, float | None], time: str | datetime) -> Action:
@@ -103,6 +103,10 @@ class Session(Solving):
         learn = self._learn if state.event in self.events else self._park
         result, outputs = learn(state, origin)
         return result, outputs + self._unknown(expire(self))
+
+    def knows(self, event: str) -> bool:
+        """Whether a decision of that event is remembered: a state of it is learned from, or dropped, at once."""
+        return event in self.events
 
     @property
     def gap(self) -> float | None:
@@ -180,22 +184,22 @@ class Session(Solving):
         elif known.round % spec.half_life == 0:
             self._forget()
         states = tally.states0 + tally.states1
-        decision = Decision(known.round, forecast.time_us, profile, mix, chosen, states, note=note)
+        decision = Decision(known.round, forecast.time_us, profile, mix, chosen, states, None, None, note)
         remember(self, forecast.event, decision)
         self.touch_profile(profile)
         self.touch("state", "counters")
-        return Action(
-            session=spec.session,
-            event=forecast.event,
-            time=format_time(forecast.time_us),
-            round=known.round,
-            profile={name: levels[i] for (name, levels), i in zip(self._levels, profile, strict=True)},
-            action=self._action_names[chosen],
-            strategy=strategy,
-            policy=acting,
-            rule=stamp,
-            states_seen=known.states_seen,
-            spec_version=known.spec_version,
+        return Action(  # by position: half the time of names, for what is made for every event
+            spec.session,
+            forecast.event,
+            format_time(forecast.time_us),
+            known.round,
+            {name: levels[i] for name, levels, i in zip(spec.experts, self._levels, profile, strict=True)},
+            self._action_names[chosen],
+            strategy,
+            acting,
+            stamp,
+            known.states_seen,
+            known.spec_version,
         )
 
     def _learn(self, state: State, origin: Any) -> tuple[Learned, list[Output]]:

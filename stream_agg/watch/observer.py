@@ -50,6 +50,11 @@ class Observer:
         """A sheet for one batch."""
         return Facts(self.health)
 
+    @property
+    def traces(self) -> bool:
+        """Whether batches are traced, for which their records' headers are asked."""
+        return self._tracing is not None
+
     def batch(self, topic: str, partition: int, headers: Sequence[Headers]) -> AbstractContextManager[None]:
         """Around the work on records with these headers."""
         return self._tracing.batch(topic, partition, len(headers), headers) if self._tracing else nullcontext()

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from time import monotonic
-from typing import Any
+from typing import Any, NamedTuple
 
 from stream_agg.errors import EventError, InputError, SpecError
 from stream_agg.events import Dropped, Forecast, RuleRecord, State
@@ -25,8 +25,7 @@ Event = Forecast | State
 Decoder = Callable[[Any], Event]
 
 
-@dataclass(slots=True)
-class Read:
+class Read(NamedTuple):
     """A decoded record, or what is wrong with it."""
 
     place: Place
@@ -74,12 +73,13 @@ class Batch:
             if isinstance(event, Forecast):
                 outputs = self._forecast(session, event)
             else:
-                learned, outputs = session.state(event, read.place.pack())
+                # Only one that comes before its forecast outlives its record.
+                learned, outputs = session.state(event, None if session.knows(event.event) else read.place.pack())
                 self._count("learned" if learned == "applied" else learned)
         except InputError as e:
             self._refuse(read.place, e)
         else:
-            self._emit(session, outputs, read.place.offset)
+            self._emit(session, outputs, read.place)
 
     def spec(self, place: Place) -> None:
         """Apply a session spec, or the null that closes a session."""
@@ -87,7 +87,7 @@ class Batch:
         try:
             name = place.key.decode()
             if not place.value:
-                self._count("closed" if self._close(name, place.offset) else "ignored")
+                self._count("closed" if self._close(name, place) else "ignored")
                 return
             spec = SessionSpec.from_dict(decode(place.value))
             if spec.session != name:
@@ -125,25 +125,27 @@ class Batch:
         outputs = session.forecast(event)
         if session.counters.tried_round != tried:
             self.facts.solved(monotonic() - since)
-        self._count("decided" if outputs else "duplicate")
+        self.facts.outcomes["decided" if outputs else "duplicate"] += 1
         return outputs
 
-    def _close(self, name: str, offset: int) -> bool:
+    def _close(self, name: str, place: Place) -> bool:
         session = self.sessions.pop(name, None)
         if session is None:
             return False  # nothing to close; a compacted topic repeats its nulls
         self.closed[name] = session
-        self._emit(session, [session.close()], offset)
+        self._emit(session, [session.close()], place)
         return True
 
-    def _emit(self, session: Session, outputs: Iterable[Output], offset: int) -> None:
-        at = Applied(offset, self.specs_seen, session.counters.states_seen)
+    def _emit(self, session: Session, outputs: Iterable[Output], place: Place) -> None:
+        at = Applied(place.offset, self.specs_seen, session.counters.states_seen)
         for output in outputs:
             if isinstance(output, Dropped):
                 # The session took it and counted it: no sign that records are not what they should be.
-                self._letter(Place.unpack(output.origin), EventError(output.reason, output.detail))
+                dropped = place if output.origin is None else Place.unpack(output.origin)
+                self._letter(dropped, EventError(output.reason, output.detail))
             else:
-                self.facts.unsolved += isinstance(output, RuleRecord) and output.unsolved is not None
+                if isinstance(output, RuleRecord) and output.unsolved is not None:
+                    self.facts.unsolved += 1
                 self._send(self.encoder.row(output, at))
 
     def _count(self, outcome: Outcome) -> None:
@@ -160,7 +162,7 @@ class Batch:
         self._send(self.encoder.dead_letter(place, error))
 
     def _send(self, row: Row) -> None:
-        self.rows.append(replace(row, headers=row.headers + self.context) if self.context else row)
+        self.rows.append(row._replace(headers=row.headers + self.context) if self.context else row)
 
 
 def read(place: Place, decoder: Decoder) -> Read:

@@ -137,7 +137,8 @@ class Loop:
             for some in _parts(fresh, owned.marks.get(topic, 0)):
                 for start in range(0, len(some), self.settings.batch):
                     part = some[start : start + self.settings.batch]
-                    with self.observer.batch(topic, partition, [record.headers for record in part]):
+                    headers = [record.headers for record in part] if self.observer.traces else ()
+                    with self.observer.batch(topic, partition, headers):
                         await self._apply(owned, topic, part)
 
     async def watch_specs(self) -> None:

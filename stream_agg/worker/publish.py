@@ -7,14 +7,16 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Sequence
+from collections.abc import Awaitable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from typing import Protocol
+from functools import lru_cache
+from typing import Any, NamedTuple, Protocol
 
 from aiokafka import AIOKafkaProducer, TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient
 from aiokafka.errors import IncompatibleBrokerVersion, KafkaError, MessageSizeTooLargeError, UnknownError
+from aiokafka.partitioner import DefaultPartitioner
 
 from stream_agg.errors import RefusedError, UnavailableError
 from stream_agg.worker.failpoints import reach
@@ -26,6 +28,12 @@ _log = logging.getLogger(__name__)
 
 SHORT = 64 << 10
 """Bytes that are kept of a dead letter too large for its topic: less than any broker's limit, enough to tell by."""
+
+PARCEL = 256 << 10
+"""Bytes that are sent to a partition at once: hundreds of actions, and a quarter of what brokers take by default."""
+
+LARGEST = 16 << 20
+"""Bytes of the largest value that is sent: a rule of 64 experts, or a dead letter as large as brokers take."""
 
 _CLOSE_S = 5.0  # a producer whose broker is away is given up after that
 
@@ -75,9 +83,10 @@ class AtLeastOnce:
         return {}
 
     async def publish(self, partition: int, outputs: Outputs) -> None:
-        too_large = await _deliver(self._producer, outputs.rows)
-        if too_large:
-            await _deliver(self._producer, [_short(self.settings, row) for row in too_large])
+        refused = await _deliver(self._producer, outputs.rows)
+        if refused:
+            refused = await _deliver(self._producer, refused, alone=True)
+            await _deliver(self._producer, [_short(self.settings, row) for row in refused], alone=True)
 
 
 class ExactlyOnce:
@@ -129,29 +138,36 @@ class ExactlyOnce:
         return marks
 
     async def publish(self, partition: int, outputs: Outputs) -> None:
+        refused = await self._once(partition, outputs)
+        if refused:  # a transaction in which something was refused is none
+            refused = await self._once(partition, outputs, alone=True)
+        if refused:
+            rows = [_short(self.settings, row) if row in refused else row for row in outputs.rows]
+            await self._once(partition, replace(outputs, rows=rows), alone=True)
+
+    async def _once(self, partition: int, outputs: Outputs, alone: bool = False) -> Sequence[Row]:
+        """One transaction, committed unless rows are too large: those are returned."""
         if partition not in self._producers:
             marks = await self.claim(partition)
             if outputs.next <= marks.get(outputs.topic, 0):
-                return
+                return ()
         try:
-            too_large = await self._transact(partition, outputs)
+            refused = await self._transact(partition, outputs, alone)
         except BaseException:
             await self._drop(partition)
             raise
-        if too_large:
+        if refused:
             await self._drop(partition)
-            rows = [_short(self.settings, row) if row in too_large else row for row in outputs.rows]
-            await self.publish(partition, replace(outputs, rows=rows))
+        return refused
 
-    async def _transact(self, partition: int, outputs: Outputs) -> Sequence[Row]:
-        """One transaction, committed unless rows are too large: those are returned."""
+    async def _transact(self, partition: int, outputs: Outputs, alone: bool) -> Sequence[Row]:
         producer = self._producers[partition]
         mark = {TopicPartition(outputs.topic, partition): outputs.next}
         try:
             await producer.begin_transaction()
-            too_large = await _deliver(producer, outputs.rows)
-            if too_large:
-                return too_large
+            refused = await _deliver(producer, outputs.rows, alone)
+            if refused:
+                return refused
             await producer.send_offsets_to_transaction(mark, self._group)
             reach("during_publish")
             async with asyncio.timeout(self.settings.kafka_timeout_s):
@@ -170,9 +186,9 @@ def _producer(settings: Settings, transactional_id: str | None = None) -> AIOKaf
     return AIOKafkaProducer(
         bootstrap_servers=settings.broker_list,
         acks="all",
-        linger_ms=1,  # one batch of outputs goes out together; a lone one waits no longer
         request_timeout_ms=int(settings.kafka_timeout_s * 1000),
-        max_request_size=16 << 20,  # a rule of 64 experts, or a dead letter as large as brokers take
+        max_batch_size=PARCEL,
+        max_request_size=LARGEST,
         transactional_id=transactional_id,
     )
 
@@ -183,34 +199,68 @@ async def _close(producer: AIOKafkaProducer) -> None:
         await asyncio.wait_for(closing, _CLOSE_S)
 
 
-async def _deliver(producer: AIOKafkaProducer, rows: Sequence[Row]) -> Sequence[Row]:
-    """Send rows and await them all; returns those that are too large for client or broker."""
-    sent: list[tuple[Row, Awaitable[object]]] = []
-    too_large: list[Row] = []
+class _Parcel(NamedTuple):
+    """Rows that go to one partition in one batch."""
+
+    rows: Sequence[Row]
+    delivery: Awaitable[object]
+
+
+async def _deliver(producer: AIOKafkaProducer, rows: Sequence[Row], alone: bool = False) -> Sequence[Row]:
+    """Send rows, in order per topic and key, and await them all; returns those that client or broker found too large,
+    with all that went in one batch with them unless each goes `alone`."""
+    refused = [row for row in rows if len(row.value) > LARGEST]
+    parcels: list[_Parcel] = []
     try:
-        for row in rows:
-            try:
-                sent.append((row, await _send(producer, row)))
-            except MessageSizeTooLargeError:  # for the client
-                too_large.append(row)
+        for (topic, partition), some in (await _sorted(producer, rows)).items():
+            for builder, packed in _packed(producer, some, alone):
+                parcels.append(_Parcel(packed, await producer.send_batch(builder, topic, partition=partition)))
     except (KafkaError, OSError) as e:
-        await asyncio.gather(*(delivery for _, delivery in sent), return_exceptions=True)
+        await asyncio.gather(*(parcel.delivery for parcel in parcels), return_exceptions=True)
         raise UnavailableError(f"Kafka takes no records: {e}") from e
-    answers = await asyncio.gather(*(delivery for _, delivery in sent), return_exceptions=True)
-    for (row, _), answer in zip(sent, answers, strict=True):
-        if isinstance(answer, MessageSizeTooLargeError):  # for the broker
-            too_large.append(row)
+    answers = await asyncio.gather(*(parcel.delivery for parcel in parcels), return_exceptions=True)
+    for parcel, answer in zip(parcels, answers, strict=True):
+        if isinstance(answer, MessageSizeTooLargeError):
+            refused += parcel.rows
         elif isinstance(answer, (KafkaError, OSError, TimeoutError)):
-            raise UnavailableError(f"Kafka did not acknowledge a record of {row.topic}: {answer!r}") from answer
+            topic = parcel.rows[0].topic
+            raise UnavailableError(f"Kafka did not acknowledge a record of {topic}: {answer!r}") from answer
         elif isinstance(answer, BaseException):
             raise answer
-    return too_large
+    return refused
 
 
-async def _send(producer: AIOKafkaProducer, row: Row) -> Awaitable[object]:
-    headers = [(name, text.encode()) for name, text in row.headers]
-    delivery: Awaitable[object] = await producer.send(row.topic, row.value, key=row.key.encode(), headers=headers)
-    return delivery
+async def _sorted(producer: AIOKafkaProducer, rows: Sequence[Row]) -> dict[tuple[str, int], list[Row]]:
+    """(topic, partition) -> its rows in order, without those that no request can hold."""
+    sizes = {topic: len(await producer.partitions_for(topic)) for topic in {row.topic for row in rows}}
+    found: dict[tuple[str, int], list[Row]] = {}
+    for row in rows:
+        if len(row.value) <= LARGEST:
+            found.setdefault((row.topic, _partition(row.key, sizes[row.topic])), []).append(row)
+    return found
+
+
+@lru_cache(1 << 15)
+def _partition(key: str, partitions: int) -> int:
+    """Where Kafka's clients put a key. Remembered, because it is computed byte by byte."""
+    return int(DefaultPartitioner()(key.encode(), range(partitions), ()))
+
+
+def _packed(producer: AIOKafkaProducer, rows: Sequence[Row], alone: bool) -> Iterator[tuple[Any, Sequence[Row]]]:
+    """Batches of at most `PARCEL` bytes, or of one row, with what is in them."""
+    start, builder = 0, producer.create_batch()
+    for at, row in enumerate(rows):
+        headers = [(name, text.encode()) for name, text in row.headers]
+        value, key = row.value, row.key.encode()
+        full = alone and at > start
+        if full or builder.append(timestamp=None, key=key, value=value, headers=headers) is None:
+            builder.close()
+            yield builder, rows[start:at]
+            start, builder = at, producer.create_batch()
+            builder.append(timestamp=None, key=key, value=value, headers=headers)  # the first one always fits
+    builder.close()  # nothing is added: it need not wait for more
+    if rows:
+        yield builder, rows[start:]
 
 
 def _short(settings: Settings, row: Row) -> Row:
@@ -220,7 +270,7 @@ def _short(settings: Settings, row: Row) -> Row:
             f"a record of {size} bytes is larger than topic {row.topic} takes: raise its max.message.bytes"
         )
     _log.warning("a dead letter of %d bytes is larger than its topic takes: its end is left out", size)
-    return replace(row, value=row.value[:SHORT], headers=(*row.headers, ("truncated", str(size))))
+    return row._replace(value=row.value[:SHORT], headers=(*row.headers, ("truncated", str(size))))
 
 
 def _nobody(settings: Settings) -> UnavailableError:

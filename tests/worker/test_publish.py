@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
+from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 
 from stream_agg.errors import RefusedError
 from stream_agg.replay.tap import Tap
@@ -56,3 +57,33 @@ async def test_a_broker_without_transactions_is_refused_with_the_remedy(settings
             await publisher.start()
     finally:
         await publisher.stop()
+
+
+async def test_rows_reach_the_partition_of_their_key_in_order(settings: Settings) -> None:
+    rows = [
+        Row(settings.topic_actions, f"s{k % 7}", b"%06d" % k + b"." * 2000 * (k % 3), (("ce_id", str(k)),))
+        for k in range(600)  # several batches a partition
+    ]
+    seen: dict[str, list[bytes]] = {}
+    publisher = AtLeastOnce(settings)
+    one_by_one = AIOKafkaProducer(bootstrap_servers=settings.broker_list)
+    async with Tap(settings, lambda topic, key, value, headers: seen.setdefault(key, []).append(value)) as tap:
+        await publisher.start()
+        await one_by_one.start()
+        try:
+            await publisher.publish(0, Outputs("forecasts", 1, rows))
+            await tap.until(lambda: sum(map(len, seen.values())) == 600, "waiting for the rows")
+            told = await one_by_one.send_and_wait(settings.topic_actions, b"", key=b"s3")
+            consumer = AIOKafkaConsumer(bootstrap_servers=settings.broker_list)
+            await consumer.start()
+            tp = TopicPartition(settings.topic_actions, told.partition)
+            consumer.assign([tp])
+            consumer.seek(tp, 0)
+            same = {r.key: r.partition for r in (await consumer.getmany(tp, timeout_ms=5000, max_records=600))[tp]}
+            await consumer.stop()
+        finally:
+            await publisher.stop()
+            await one_by_one.stop()
+    assert b"s3" in same
+    for k in range(7):
+        assert seen[f"s{k}"] == [row.value for row in rows if row.key == f"s{k}"]
