@@ -33,6 +33,14 @@ LABELS = {label for metric in METRICS for label in metric.labels} | {"le", "job"
 FROM_OUTSIDE = {"up", "process_resident_memory_bytes"}
 ENVIRONMENT = {PREFIX + name.upper() for name in Settings.__slots__}
 COMPOSE_GO = "github.com/compose-spec/compose-go/v2@v2.16.2"
+OPERATORS = {
+    "ServiceMonitor": (
+        "github.com/prometheus-operator/prometheus-operator@v0.85.0",
+        "example/prometheus-operator-crd/monitoring.coreos.com_servicemonitors.yaml",
+    ),
+    "ScaledObject": ("github.com/kedacore/keda/v2@v2.17.2", "config/crd/bases/keda.sh_scaledobjects.yaml"),
+}
+"""kind -> the Go module of its operator, and where in it the kind is defined."""
 
 
 def tool(name: str, remedy: str) -> str:
@@ -196,12 +204,17 @@ def test_compose_starts_a_worker_after_its_servers() -> None:
     assert worker["depends_on"]["topics"] == {"condition": "service_completed_successfully"}
 
 
-def test_compose_keeps_to_its_schema() -> None:
-    go = tool("go", "the schema of compose files comes as a Go module")
-    done = subprocess.run([go, "mod", "download", "-json", COMPOSE_GO], capture_output=True, text=True, timeout=120)
+def of_module(module: str, file: str) -> str:
+    """A file of a Go module; skips where it cannot be had."""
+    go = tool("go", f"{file} comes as a part of the Go module {module}")
+    done = subprocess.run([go, "mod", "download", "-json", module], capture_output=True, text=True, timeout=120)
     if done.returncode:
-        pytest.skip(f"the schema of compose files cannot be had: {done.stderr.strip()[:200]}")
-    schema = json.loads((Path(json.loads(done.stdout)["Dir"]) / "schema" / "compose-spec.json").read_text())
+        pytest.skip(f"the Go module {module} cannot be had: {done.stderr.strip()[:200]}")
+    return (Path(json.loads(done.stdout)["Dir"]) / file).read_text()
+
+
+def test_compose_keeps_to_its_schema() -> None:
+    schema = json.loads(of_module(COMPOSE_GO, "schema/compose-spec.json"))
     jsonschema.validate(compose(), schema)
     with pytest.raises(jsonschema.ValidationError):
         jsonschema.validate({"services": {"worker": {"imagee": "x"}}}, schema)
@@ -234,7 +247,7 @@ def test_the_chart_passes_its_linter() -> None:
 def test_the_chart_keeps_to_the_schemas_of_kubernetes(variant: str) -> None:
     chart = rendered(variant)
     for found in chart.values():
-        if found["kind"] not in ("ServiceMonitor", "ScaledObject"):  # of operators
+        if found["kind"] not in OPERATORS:
             kubernetes_validate.validate(found, "1.33", strict=True)
     names = {env["name"] for env in container(chart)["env"]}
     assert {name.removesuffix("_FILE") for name in names} <= ENVIRONMENT
@@ -242,6 +255,32 @@ def test_the_chart_keeps_to_the_schemas_of_kubernetes(variant: str) -> None:
     assert probes == {"startupProbe": "/startupz", "livenessProbe": "/livez", "readinessProbe": "/readyz"}
     assert container(chart)["ports"][0]["containerPort"] == Settings().http_port
     assert "Secret" not in chart, "secrets are made by others and referred to"
+
+
+def strict(schema: Any) -> Any:
+    """The schema of a custom resource with no room for a field it does not name: a cluster would drop it in silence."""
+    if isinstance(schema, list):
+        return [strict(one) for one in schema]
+    if not isinstance(schema, dict):
+        return schema
+    closed = {key: strict(value) for key, value in schema.items()}
+    if isinstance(schema.get("properties"), dict) and schema.get("type") == "object":
+        closed.setdefault("additionalProperties", bool(schema.get("x-kubernetes-preserve-unknown-fields")))
+    return closed
+
+
+@pytest.mark.parametrize("kind", OPERATORS)
+def test_the_chart_keeps_to_the_schemas_of_the_operators(kind: str) -> None:
+    found = rendered("full")[kind]
+    definition = yaml.safe_load(of_module(*OPERATORS[kind]))["spec"]
+    versions = {one["name"]: one["schema"]["openAPIV3Schema"] for one in definition["versions"]}
+    assert found["apiVersion"].split("/")[0] == definition["group"]
+    schema = strict(versions[found["apiVersion"].split("/")[1]])
+    schema["properties"]["metadata"] = {"type": "object"}  # Kubernetes' own, here only named
+    check = jsonschema.Draft202012Validator(schema)
+    check.validate(found)
+    assert not check.is_valid({**found, "spec": {**found["spec"], "replicas": 3}})
+    assert not check.is_valid({**found, "spec": {}})
 
 
 def test_what_is_left_out_is_left_out() -> None:

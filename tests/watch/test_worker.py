@@ -4,18 +4,24 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
+import shutil
 import socket
+import subprocess
+import sys
 import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
 import orjson
 import pytest
+import yaml
+from _faults.servers import Kafka, missing
 from aiokafka import AIOKafkaProducer
 from prometheus_client.parser import text_string_to_metric_families
 
@@ -23,7 +29,9 @@ from stream_agg.cli.local import EMBEDDED_SESSION_S, WorkerProcess
 from stream_agg.embedded import Broker, RedisServer
 from stream_agg.watch.names import METRICS
 from stream_agg.worker.broker import create_topics
-from stream_agg.worker.settings import Settings
+from stream_agg.worker.settings import PREFIX, Settings
+
+ALERTS = Path(__file__).parent.parent.parent / "deploy" / "prometheus" / "alerts.yml"
 
 READY_S = 10.0
 """What /readyz may take to notice that a server is gone."""
@@ -198,3 +206,68 @@ def test_a_server_that_is_stopped_makes_a_worker_unready_but_not_dead(tmp_path: 
             asyncio.run(create_topics(settings))
             worker.until("/readyz", 200, within_s=60)
             assert worker.get("/livez")[0] == 200
+            broker.kill()
+            worker.until("/readyz", 503)  # and it stops cleanly, though nobody answers
+
+
+def doctor(settings: Settings) -> subprocess.CompletedProcess[str]:
+    """`stream-agg doctor` with the settings of a worker."""
+    env = {**os.environ, **{PREFIX + f.name.upper(): str(getattr(settings, f.name)) for f in fields(Settings)}}
+    command = [sys.executable, "-P", "-m", "stream_agg", "doctor"]
+    return subprocess.run(command, env=env, capture_output=True, text=True, timeout=60)
+
+
+def alert_fires(promtool: str, down: dict[str, float], tmp_path: Path) -> None:
+    """promtool, given what the worker exported while the broker was away, fires the alert for the broker alone."""
+    servers = {name.split()[1]: value for name, value in down.items() if name.startswith("stream_agg_server_up ")}
+    series = [
+        {"series": f'stream_agg_server_up{{instance="w1", server="{server}"}}', "values": f"{value:g}x10"}
+        for server, value in servers.items()
+    ]
+    fired = {
+        "exp_labels": {"severity": "critical", "instance": "w1", "server": "broker"},
+        "exp_annotations": {
+            "summary": "The broker does not answer worker w1",
+            "runbook_url": "docs/runbooks.md#streamaggserverdown",
+        },
+    }
+    case = {"alertname": "StreamAggServerDown", "eval_time": "5m", "exp_alerts": [fired]}
+    test = {"rule_files": [str(ALERTS)], "tests": [{"input_series": series, "alert_rule_test": [case]}]}
+    (tmp_path / "drill.yml").write_text(yaml.safe_dump(test))
+    done = subprocess.run([promtool, "test", "rules", tmp_path / "drill.yml"], capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.mark.real
+@pytest.mark.timeout(240)
+def test_the_drill_of_a_stopped_broker_goes_as_its_runbook_says(tmp_path: Path) -> None:
+    if problem := missing():
+        pytest.skip(problem)
+    with Kafka(tmp_path / "kafka") as kafka, RedisServer(tmp_path / "redis", appendonly=True) as redis:
+        settings = Settings(brokers=kafka.address, redis_url=redis.url, partitions=2)
+        asyncio.run(create_topics(settings))
+        with working(settings, tmp_path / "log") as worker:
+            asyncio.run(send(settings, ("sessions", SPEC), *(forecast(f"e{i}", 1 + i) for i in range(3))))
+            worker.until_metric("stream_agg_events_total forecasts decided", lambda n: n == 3)
+            kafka.stop()
+            assert worker.until("/readyz", 503) < READY_S
+            assert "broker" in worker.why("/readyz"), "it says in words what is missing"
+            assert worker.get("/livez")[0] == 200, "nothing restarts a worker that waits"
+            down = worker.until_metric("stream_agg_server_up broker", lambda up: up == 0)
+            looked = doctor(settings)
+            assert looked.returncode == 1
+            assert kafka.address in looked.stdout
+            assert "check STREAM_AGG_BROKERS" in looked.stdout, "it names the remedy"
+            kafka.start()  # step 1, and nothing else: the worker resumes by itself
+            worker.until("/readyz", 200, within_s=60)
+            assert worker.get("/livez")[0] == 200
+            asyncio.run(send(settings, *(forecast(f"e{i}", 1 + i) for i in range(3, 8))))
+            back = worker.until_metric("stream_agg_events_total forecasts decided", lambda n: n == 8)
+            worker.until_metric("stream_agg_lag_records", lambda lag: lag == 0)  # step 3
+            assert back["stream_agg_rewinds_total"] == 0, "the broker kept what it had"
+            assert back["stream_agg_server_up broker"] == 1
+            assert doctor(settings).returncode == 0
+    promtool = shutil.which("promtool")
+    if promtool is None:
+        pytest.skip("the drill went well; that the alert fires needs promtool (Debian: apt-get install prometheus)")
+    alert_fires(promtool, down, tmp_path)
