@@ -98,10 +98,10 @@ class Rederived:
             else:
                 self._meet(name, output)
 
-    def state(self, state: State, record: Record) -> None:
+    def state(self, state: State, record: Record | None) -> None:
         """A state that the session took."""
         try:
-            _, outputs = self._session(state.session).state(state, self._origin(record))
+            _, outputs = self._session(state.session).state(state, self._origin(record) if record else None)
         except InputError:
             return  # it was a dead letter that is not kept any more
         for output in outputs:
