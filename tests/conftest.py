@@ -32,10 +32,10 @@ Floats = NDArray[np.float64]
 Levels = tuple[float | None, ...]
 
 
-@pytest.fixture(scope="session", autouse=True)
-def compiled() -> None:
-    """Compile before the first test of a new environment, not within a test that starts a command."""
-    warm_up()
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """Compiles what is not compiled yet, before any test's time begins."""
+    if not session.config.option.collectonly:
+        warm_up()
 
 
 @pytest.fixture(scope="session")

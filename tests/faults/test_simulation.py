@@ -2,14 +2,23 @@
 
 from __future__ import annotations
 
+import logging
+from collections.abc import Iterator
+
 import pytest
 from _faults.bugs import BUGS
 from _faults.simulation import quiet, seeds_until_found, simulate
 
 
 @pytest.fixture(autouse=True)
-def calm() -> None:
+def calm() -> Iterator[None]:
+    """Says nothing meanwhile, and afterwards what it said before."""
+    loggers = [logging.getLogger(name) for name in ("stream_agg", "asyncio")]
+    levels = [logger.level for logger in loggers]
     quiet()
+    yield
+    for logger, level in zip(loggers, levels, strict=True):
+        logger.setLevel(level)
 
 
 def test_nothing_breaks_in_a_hundred_worlds() -> None:
