@@ -29,6 +29,7 @@ class Record:
     key: bytes = b"s"
     partition: int = 0
     timestamp: int = 0
+    headers: tuple[tuple[str, bytes], ...] = ()
 
 
 def forecast(k: int) -> Record:
