@@ -127,7 +127,7 @@ class Rederived:
                 self._duplicates[name] = left
 
     def _action(self, action: Action, published: Item) -> None:
-        derived = orjson.dumps(action)
+        derived = orjson.dumps(action.to_record())
         if derived != published.value:
             raise _differs(published, derived)
 
