@@ -174,7 +174,7 @@ def _apply(made: Rewriting, place: Place, to: Settings) -> None:
     if isinstance(event, Forecast):
         made.forecast(event, None)
     else:
-        made.state(event)
+        made.state(event, None)
 
 
 def _nowhere(row: Row) -> None:

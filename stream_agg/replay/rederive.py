@@ -98,8 +98,8 @@ class Rederived:
             else:
                 self._meet(name, output)
 
-    def state(self, state: State, record: Record) -> None:
-        """A state that the session took."""
+    def state(self, state: State, record: Record | None) -> None:
+        """A state that the session took, and the record it came in, where there is one."""
         try:
             _, outputs = self._session(state.session).state(state, self._origin(record))
         except InputError:
@@ -107,7 +107,7 @@ class Rederived:
         for output in outputs:
             self._meet(state.session, output)
 
-    def _origin(self, record: Record) -> Any:
+    def _origin(self, record: Record | None) -> Any:
         """What a state is parked with: nothing, where none becomes a dead letter."""
         return None
 
