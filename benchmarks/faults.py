@@ -13,6 +13,7 @@ import argparse
 import asyncio
 import json
 import logging
+import os
 import subprocess
 import sys
 import tempfile
@@ -59,7 +60,8 @@ def main() -> int:
 def run(name: str, lab: Lab) -> dict[str, Any]:
     """One case; a case that cannot go on has failed."""
     start = time.monotonic()
-    result: dict[str, Any] = {"case": name, "seed": lab.seed, "delivery": lab.delivery, "commit": _commit()}
+    result: dict[str, Any] = {"case": name, "seed": lab.seed, "delivery": lab.delivery, "small": lab.smoke}
+    result |= {"commit": _commit(), "load": os.getloadavg()[0]}
     try:
         held = asyncio.run(CASES[name].run(lab))
         result |= {"invariants": sorted(held.invariants), "failing": held.failing, "figures": held.figures}

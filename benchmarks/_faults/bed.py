@@ -225,11 +225,16 @@ class Bed:
         await until(lambda: _answered(done), what, seconds)
 
     async def settle(self, seconds: float = PATIENCE_S) -> None:
-        """Wait until all that was sent is applied and published, and the group's lag is none."""
-        try:
-            await self.redis_until(lambda: not self.behind(), "the records to be applied", seconds)
-        except StuckError as e:
-            raise StuckError(f"{e}: {self.behind()} are not; {self.workers[-1].text()[-2000:]}") from None
+        """Wait until all that was sent is applied and published, and the group's lag is none; `seconds` without any
+        progress are too long."""
+        left = -1
+        while left:
+            before = left
+            try:
+                await self.redis_until(lambda b=before: self.behind() != b, "the records to be applied", seconds)  # type: ignore[misc]
+            except StuckError as e:
+                raise StuckError(f"{e}: {before} are not; {self.workers[-1].text()[-2000:]}") from None
+            left = self.behind()
         deadline = time.monotonic() + seconds
         while lag := await self.lag():
             if time.monotonic() > deadline:

@@ -2,22 +2,28 @@
 
 from __future__ import annotations
 
+import os
+import platform
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from _faults.cases import CASES
 
 _INTRO = """# What was broken, and what held
 
-Written by `benchmarks/faults.py --table` from its results; not by hand. {versions}, one machine.
+Written by `benchmarks/faults.py --table` from its results; not by hand. {versions}, on one
+machine of {machine}, which had other work to do meanwhile: the load of the last minute was {load} when the cases began.
+Figures of time are what they were then.
 
-Commit {commits}, seed {seeds}. Delivery is `at_least_once` unless the row says otherwise.
+Commit {commits}, seed {seeds}. Delivery is `at_least_once` unless the row says otherwise. `small` is the size of tests.
 
 - I1 every input record is applied, counted or a dead letter, once.
 - I2 what Redis holds is what the inputs add up to.
 - I3 every action is there, its copies equal to the byte, the rounds of a session without a gap.
 - I4 the published regret is that of an independent account within 1e-9, and the actions are derived again to the byte.
 - I5 the lag goes back to none. I6 no write under an old epoch. I7 a stop is clean, within 10 s.
+- verify: `stream-agg verify` derives all actions, reports and rules again, to the byte.
 
 The account is `benchmarks/_faults/oracle.py`: plain Python and linear programs of scipy, which share no code with the
 package. Where Redis went back in time, actions are derived anew and may tell another `states_seen` under the same id:
@@ -34,7 +40,17 @@ def table(results: Sequence[Mapping[str, Any]], versions: str) -> str:
     commits = ", ".join(sorted({result["commit"] for result in last.values()}))
     seeds = ", ".join(sorted({str(result["seed"]) for result in last.values()}))
     rows = [_row(name, last) for name in sorted(CASES, key=int)]
-    return _INTRO.format(versions=versions, commits=commits, seeds=seeds) + "\n".join(rows) + "\n"
+    loads = sorted(result["load"] for result in last.values())
+    load = f"{loads[0]:.1f} to {loads[-1]:.1f}" if loads else "?"
+    words = {"versions": versions, "machine": _machine(), "load": load, "commits": commits, "seeds": seeds}
+    return _INTRO.format(**words) + "\n".join(rows) + "\n"
+
+
+def _machine() -> str:
+    lines = [line.partition(":")[2].strip() for line in Path("/proc/cpuinfo").read_text().splitlines()]
+    model = next((line for line in lines if "CPU" in line or "Processor" in line), platform.machine())
+    gigabytes = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
+    return f"{os.cpu_count()} cores ({model}), {gigabytes:.0f} GB, {platform.system()}"
 
 
 def _row(name: str, last: Mapping[tuple[str, str], Mapping[str, Any]]) -> str:
@@ -43,7 +59,7 @@ def _row(name: str, last: Mapping[tuple[str, str], Mapping[str, Any]]) -> str:
         result = last.get((name, delivery))
         if result is None:
             continue
-        where = "" if delivery == "at_least_once" else "exactly_once: "
+        where = ("" if delivery == "at_least_once" else "exactly_once: ") + ("small: " if result["small"] else "")
         failing = result["failing"]
         words = [w for w in result["invariants"] if w not in failing]
         held.append(where + ", ".join(words) + (f"; **not {', '.join(failing)}**" if failing else ""))

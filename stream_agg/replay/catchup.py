@@ -33,7 +33,9 @@ class Following(Rederived):
         super().close(name)
         self.regrets.take(name)
 
-    def _origin(self, record: Record) -> Any:
+    def _origin(self, record: Record | None) -> Any:
+        if record is None:
+            return None
         place = At(record.topic, record.partition)
         return Place(*place, record.offset, record.timestamp, record.key or b"", record.value or b"").pack()
 

@@ -99,15 +99,15 @@ class Rederived:
                 self._meet(name, output)
 
     def state(self, state: State, record: Record | None) -> None:
-        """A state that the session took."""
+        """A state that the session took, and the record it came in, where there is one."""
         try:
-            _, outputs = self._session(state.session).state(state, self._origin(record) if record else None)
+            _, outputs = self._session(state.session).state(state, self._origin(record))
         except InputError:
             return  # it was a dead letter that is not kept any more
         for output in outputs:
             self._meet(state.session, output)
 
-    def _origin(self, record: Record) -> Any:
+    def _origin(self, record: Record | None) -> Any:
         """What a state is parked with: nothing, where none becomes a dead letter."""
         return None
 
@@ -127,7 +127,7 @@ class Rederived:
                 self._duplicates[name] = left
 
     def _action(self, action: Action, published: Item) -> None:
-        derived = orjson.dumps(action)
+        derived = orjson.dumps(action.to_record())
         if derived != published.value:
             raise _differs(published, derived)
 
