@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import re
 import shutil
 import subprocess
 import sys
@@ -16,6 +17,7 @@ import jsonschema
 import orjson
 import pytest
 
+import stream_agg
 from stream_agg.cli import cli
 from stream_agg.errors import InputError
 from stream_agg.events import Action, Forecast, Regret, RuleRecord, State
@@ -178,3 +180,13 @@ def test_the_reference_names_every_setting_metric_and_option() -> None:
         for option in command.params:
             if not getattr(option, "hidden", False):
                 assert all(flag in pages["cli"] for flag in option.opts if flag.startswith("-"))
+
+
+def test_the_reference_names_all_of_the_python_half() -> None:
+    page = (REFERENCE / "api.md").read_text()
+    assert set(re.findall(r"^## (\w+)$", page, re.MULTILINE)) == set(stream_agg.__all__)
+    members = re.findall(r"^### (\w+)\.(\w+)$", page, re.MULTILINE)
+    assert {"decide", "learn", "report", "to_bytes", "from_bytes"} <= {
+        name for cls, name in members if cls == "Session"
+    }
+    assert all(hasattr(getattr(stream_agg, cls), name) for cls, name in members)
