@@ -1,4 +1,4 @@
-"""The reference pages: settings, metrics, topics and commands as tables, from the code that defines them."""
+"""The reference pages, from the code that defines it: settings, metrics, topics, commands and the Python names."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import click
+from api import api
 from asyncapi import TOPICS, headers
 from describe import Schema, docs_of
 
@@ -86,6 +87,15 @@ def commands() -> str:
     parts = [f"```text\n{cli.get_help(root)}\n```"] + [_help(root, cli, name) for name in names]
     intro = "Exit codes: 0 done, 1 failed, 2 misused. Every error is one line that names the remedy."
     return _page("Commands", intro, "\n\n".join(parts))
+
+
+def python() -> str:
+    """Every public name of the package."""
+    intro = (
+        "`import stream_agg as sa`: typed, and without any server. A report is a number in [0, 1], None where an\n"
+        "expert is silent; payoffs of an action are those in state 0 and in state 1."
+    )
+    return _page("Python", intro, api())
 
 
 def _help(parent: click.Context, group: click.Group, name: str) -> str:

@@ -11,13 +11,12 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from stream_agg.monitor.calibration import Calibration, Off, off
+from stream_agg.replay.charts import POINTS, Point, count, number, thinned
 
 Kind = Literal["action", "regret", "rule"]
 
 SESSIONS = 2000
 """Sessions that are kept: those heard of last. About 20 kB each with all their points, so 40 MB at most."""
-POINTS = 200
-"""Points of a session's charts at most: more cannot be told apart on half a screen."""
 DEAD_LETTERS = 20
 """Dead letters whose detail is kept: what a person reads; all of them count by reason."""
 REASONS = 32
@@ -47,11 +46,11 @@ class Latest:
         return cls(
             event=str(record["event"]),
             time=str(record["time"]),
-            round=_count(record["round"]),
+            round=count(record["round"]),
             action=name,
             probability=float(record["strategy"].get(name, 0.0)),
             policy=str(record["policy"]),
-            gap=_number(stamp["gap"]),
+            gap=number(stamp["gap"]),
         )
 
 
@@ -70,8 +69,8 @@ class Rule:
     def of(cls, record: Mapping[str, Any]) -> Rule:
         """The part of a rule record that is shown."""
         return cls(
-            version=_count(record["version"]),
-            round=_count(record["round"]),
+            version=count(record["version"]),
+            round=count(record["round"]),
             value=float(record["value"]),
             upper_bound=float(record["upper_bound"]),
             unsolved=None if record["unsolved"] is None else str(record["unsolved"]),
@@ -91,22 +90,6 @@ class Drift:
 
 
 @dataclass(frozen=True, slots=True)
-class Point:
-    """What a report adds to the charts. Sums, as in the record; None where the record has none."""
-
-    time: str
-    round: int
-    robust_round: int
-    regret: float
-    bound: float | None
-    states: int
-    payoff: float
-    expected_payoff: float | None
-    single: float | None
-    contextual: float | None
-
-
-@dataclass(frozen=True, slots=True)
 class Report:
     """The latest report of a session, whole."""
 
@@ -122,25 +105,13 @@ class Report:
     @classmethod
     def of(cls, record: Mapping[str, Any]) -> Report:
         """The part of a regret record that is shown. Fields that older workers did not write may be missing."""
-        robust, real, drift = record["robust"], record["realized"], record.get("drift")
-        point = Point(
-            time=str(record["time"]),
-            round=_count(record["round"]),
-            robust_round=_count(robust.get("round", record["round"])),
-            regret=float(robust["regret"]),
-            bound=_number(robust["bound"]),
-            states=_count(real["states"]),
-            payoff=float(real["payoff"]),
-            expected_payoff=_number(real.get("expected_payoff")),
-            single=_number(real["optimal_in_hindsight"]),
-            contextual=_number(real["contextual"]),
-        )
+        robust, drift = record["robust"], record.get("drift")
         return cls(
-            point=point,
+            point=Point.of(record),
             reason=str(record["reason"]),
             value=float(robust["value"]),
             epsilon_min=float(robust["epsilon_min"]),
-            open=_count(record["open"]),
+            open=count(record["open"]),
             oldest_open=None if record.get("oldest_open") is None else str(record["oldest_open"]),
             drift=drift and Drift(str(drift["expert"]), *_drift_numbers(drift)),
             calibration={str(name): _levels(part) for name, part in record["calibration"].items()},
@@ -293,27 +264,10 @@ class View:
             self.evicted += 1
 
 
-def thinned(points: list[Point]) -> list[Point]:
-    """Every second point, counted from the last; and the first."""
-    kept = points[::-1][::2][::-1]
-    return kept if kept[0] is points[0] else [points[0], *kept]
-
-
-def _number(value: Any) -> float | None:
-    return None if value is None else float(value)
-
-
-def _count(value: Any) -> int:
-    count = int(value)
-    if not 0 <= count < 2**53:  # what JSON holds exactly
-        raise ValueError(f"{value!r} is no count")
-    return count
-
-
 def _drift_numbers(drift: Mapping[str, Any]) -> tuple[float, float, bool, int]:
-    return float(drift["p_value"]), float(drift["distance"]), bool(drift["alarm"]), _count(drift["round"])
+    return float(drift["p_value"]), float(drift["distance"]), bool(drift["alarm"]), count(drift["round"])
 
 
 def _levels(part: Mapping[str, Any]) -> dict[float, tuple[int, int]]:
-    rows = ((float(level), (_count(zeros), _count(ones))) for level, (zeros, ones) in part.get("levels", {}).items())
+    rows = ((float(level), (count(zeros), count(ones))) for level, (zeros, ones) in part.get("levels", {}).items())
     return dict(sorted(rows))

@@ -22,8 +22,6 @@ figure { margin: 0; min-width: 0; }
 .chart { height: 24rem; }
 .multiples { display: grid; grid-template-columns: repeat(auto-fill, minmax(min(100%, 17rem), 1fr)); gap: 1rem; }
 .multiples .chart { height: 17rem; }
-button { font: inherit; color: inherit; background: none; border: 1px solid var(--quiet); padding: .2rem .7rem; }
-button[aria-pressed=true] { background: var(--ink); color: var(--paper); }
 .scroll { overflow: auto; max-height: 24rem; }
 table { border-collapse: collapse; font-variant-numeric: tabular-nums; }
 th, td { text-align: right; padding: .15rem .7rem; border-bottom: 1px solid var(--grid); }
@@ -34,15 +32,14 @@ DRAW = """
 const tone = name => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
 const paint = v => typeof v === "string" ? (v.startsWith("--") ? tone(v) : v) : Array.isArray(v) ? v.map(paint)
   : v && typeof v === "object" ? Object.fromEntries(Object.entries(v).map(([k, x]) => [k, paint(x)])) : v;
-function plot(place, chart, view = {}) {
+function plot(place, chart) {
   const axis = name => ({automargin: true, zeroline: false, gridcolor: "--grid", linecolor: "--grid",
-    ...chart.layout[name], ...(view.layout || {})[name]});
+    ...chart.layout[name]});
   const layout = {...chart.layout, xaxis: axis("xaxis"), yaxis: axis("yaxis"), margin: {l: 8, r: 12, t: 8, b: 8},
     paper_bgcolor: "rgba(0,0,0,0)", plot_bgcolor: "rgba(0,0,0,0)", font: {color: "--ink", size: 13},
     legend: {orientation: "h", y: 1.02, yanchor: "bottom", x: 0}, hovermode: "closest", dragmode: false,
     hoverlabel: {bgcolor: "--paper", font: {color: "--ink"}}};
-  const data = chart.data.filter((_, k) => !(view.hide || []).includes(k));
-  return Plotly.react(place, paint(data), paint(layout), {responsive: true, displayModeBar: false});
+  return Plotly.react(place, paint(chart.data), paint(layout), {responsive: true, displayModeBar: false});
 }
 """
 """How a chart is drawn, in the tones of the page's light or dark: for every page of this package."""
@@ -51,17 +48,10 @@ SCRIPT = (
     DRAW
     + """
 const charts = JSON.parse(document.getElementById("charts").textContent);
-const buttons = [...document.querySelectorAll("button[data-view]")];
-function draw(i) {
-  const place = document.getElementById("chart-" + i), chart = charts[i];
-  if (!place) return;
-  plot(place, chart, chart.views[chart.view || 0]);
-  buttons.filter(b => b.dataset.chart == i)
-    .forEach(b => b.setAttribute("aria-pressed", b.dataset.view == (chart.view || 0)));
-}
-const all = () => charts.forEach((_, i) => draw(i));
-buttons.forEach(b => b.addEventListener("click", () => {
-  charts[b.dataset.chart].view = +b.dataset.view; draw(b.dataset.chart); }));
+const all = () => charts.forEach((chart, i) => {
+  const place = document.getElementById("chart-" + i);
+  if (place) plot(place, chart);
+});
 matchMedia("(prefers-color-scheme: dark)").addEventListener("change", all);
 all();
 """

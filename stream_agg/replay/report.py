@@ -6,34 +6,14 @@ The page is complete in itself: its policy forbids every request, and all text o
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping, Sequence
 from html import escape
 from typing import Any
 
-from stream_agg.learn.calibration import wilson
+from stream_agg.replay.charts import Chart, Point, expert, frequencies, line, payoff, regret, series
 from stream_agg.replay.page import PAGE, SCRIPT, STYLE
 
 Calibration = Mapping[str, Sequence[tuple[float, int, int]]]
-
-Point = tuple[float | str | None, ...]
-
-POINTS = 400
-"""Most reports that a chart and its table show: more cannot be told apart at a screen's width."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Chart:
-    """A figure. No text of users goes into `data` or `layout`: plotly reads markup in them."""
-
-    title: str
-    note: str
-    head: Sequence[str]
-    rows: Sequence[Point]
-    data: Sequence[Mapping[str, Any]] = ()
-    layout: Mapping[str, Any] = field(default_factory=dict)
-    views: Sequence[Mapping[str, Any]] = ()
-    """Ways to look at it, the first one at the start: `label`, `layout` changed and indices of traces to `hide`."""
 
 
 def render(
@@ -50,11 +30,13 @@ def render(
     """
     from plotly.offline import get_plotlyjs  # slow to import
 
-    figures = [_regret(regrets), _realized(regrets), _value(regrets)]
+    points = [Point.of(record) for record in regrets]
+    figures = [regret(points), payoff(points), _value(regrets)]
     if comparison is not None:
         figures.insert(0, _comparison(comparison))
-    experts = [_calibration(name, levels) for name, levels in calibration.items()]
-    drawn = [{"data": chart.data, "layout": chart.layout, "views": chart.views} for chart in figures + experts]
+    rows = ((name, frequencies({z: (n0, n1) for z, n0, n1 in levels})) for name, levels in calibration.items())
+    experts = [expert(i, name, found) for i, (name, found) in enumerate(rows)]
+    drawn = [{"data": chart["data"], "layout": chart["layout"]} for chart in figures + experts]
     return PAGE.format(
         title=escape(title),
         style=STYLE,
@@ -89,7 +71,7 @@ def _summary(rounds: int, regrets: Sequence[Mapping[str, Any]]) -> str:
         [
             ("Rounds", _text(rounds), known),
             ("Payoff", *_payoff_words(last["realized"])),
-            ("Robust regret", *_regret_words(last["robust"], _round(last))),
+            ("Robust regret", *_regret_words(last["robust"], Point.of(last).robust_round)),
             ("Smallest calibration error (epsilon_min)", _text(epsilon), meaning),
             ("One distribution", *_drift_words(last["drift"])),
         ]
@@ -149,76 +131,39 @@ def _items(items: Iterable[tuple[str, str, str]]) -> str:
     return "\n".join(f"<div><dt>{a}</dt><dd><b>{b}</b> {c}</dd></div>" for a, b, c in items)
 
 
-def _regret(regrets: Sequence[Mapping[str, Any]]) -> _Chart:
-    rows = _series(regrets, lambda r: (_round(r), r["robust"]["regret"], r["robust"]["bound"]))
-    return _Chart(
-        "Running robust regret",
-        "How far the play falls behind the best robust rule, summed over the rounds. The bound is the theorem's; "
-        "both axes are logarithmic at first, so that it can be seen next to the curve.",
-        ("Round", "Regret", "Bound"),
-        rows,
-        [_line(rows, 1, "Robust regret", "--one"), _line(rows, 2, "Theorem's bound", "--quiet", dash="dash")],
-        _axes("rounds", "regret (sum)"),
-        [
-            {"label": "With the bound", "layout": _both("log"), "hide": []},
-            {"label": "Regret alone", "layout": _both("linear"), "hide": [1]},
-        ],
-    )
-
-
-def _realized(regrets: Sequence[Mapping[str, Any]]) -> _Chart:
-    keys = ("payoff", "expected_payoff", "optimal_in_hindsight", "contextual")
-
-    def point(record: Mapping[str, Any]) -> Point:
-        real = record["realized"]
-        return (real["states"], *(_per(real.get(key), real["states"]) for key in keys))
-
-    rows = _series(regrets, point)
-    return _Chart(
-        "Realised payoff per event",
-        "Means over the events whose state is known. The two benchmarks were chosen with hindsight: the best map from "
-        "one expert's reports to actions, and the best map from whole profiles.",
-        ("States seen", "Payoff", "Expected payoff", "Best single expert", "Best map of profiles"),
-        rows,
-        [
-            _line(rows, 1, "Payoff", "--one"),
-            _line(rows, 3, "Best single expert", "--two", dash="dash"),
-            _line(rows, 4, "Best map of profiles", "--three", dash="dot"),
-        ],
-        _axes("states seen", "payoff per event"),
-    )
-
-
-def _value(regrets: Sequence[Mapping[str, Any]]) -> _Chart:
-    def point(record: Mapping[str, Any]) -> Point:
+def _value(regrets: Sequence[Mapping[str, Any]]) -> Chart:
+    def point(record: Mapping[str, Any]) -> tuple[Any, ...]:
         robust = record["robust"]
         value, worst = robust["value"] - robust["value_penalty"], robust["worst_case"] - robust["penalty"]
-        return (_round(record), value, worst, robust["value_penalty"], robust["penalty"])
+        return (Point.of(record).robust_round, value, worst, robust["value_penalty"], robust["penalty"])
 
-    rows = _series(regrets, point)
-    return _Chart(
-        "Guaranteed payoff per round",
-        "What the best robust rule earns and what was played earns, were the states as bad as the calibrated forecasts "
-        "allow. The penalties for miscalibration in either worst case are no payoff and are taken off; regret compares "
-        "the two with them.",
-        ("Round", "Robust value", "Worst case of what was played", "Penalty taken off the value", "off the worst case"),
-        rows,
-        [
-            _line(rows, 1, "Robust value", "--two", dash="dash"),
-            _line(rows, 2, "Worst case of what was played", "--one"),
+    rows = series(regrets, point)
+    return {
+        "title": "Guaranteed payoff per round",
+        "note": "What the best robust rule earns and what was played earns, were the states as bad as the calibrated "
+        "forecasts allow. The penalties for miscalibration in either worst case are no payoff and are taken off; "
+        "regret compares the two with them.",
+        "head": [
+            "Round", "Robust value", "Worst case of what was played", "Penalty taken off the value",
+            "off the worst case",
         ],
-        _axes("rounds", "payoff per round"),
-    )
+        "rows": rows,
+        "data": [
+            line(rows, 1, "Robust value", "--two", "dash"),
+            line(rows, 2, "Worst case of what was played", "--one"),
+        ],
+        "layout": {"xaxis": {"title": {"text": "rounds"}}, "yaxis": {"title": {"text": "payoff per round"}}},
+    }  # fmt: skip
 
 
-def _comparison(comparison: Mapping[str, Any]) -> _Chart:
-    rows: list[Point] = []
+def _comparison(comparison: Mapping[str, Any]) -> Chart:
+    rows: list[tuple[Any, ...]] = []
     drawn: list[tuple[str, float, float, float]] = []
-    for line in comparison["lines"]:
-        payoff, gain = line["payoff"], line["over_mean"]
-        rows.append((line["name"], *(part[end] for part in (payoff, gain) for end in ("mean", "low", "high"))))
-        if line["kind"] == "policy" and gain["low"] is not None:  # their names are no users' text
-            drawn.append((line["name"], gain["mean"], gain["high"] - gain["mean"], gain["mean"] - gain["low"]))
+    for one in comparison["lines"]:
+        gain = one["over_mean"]
+        rows.append((one["name"], *(part[end] for part in (one["payoff"], gain) for end in ("mean", "low", "high"))))
+        if one["kind"] == "policy" and gain["low"] is not None:  # their names are no users' text
+            drawn.append((one["name"], gain["mean"], gain["high"] - gain["mean"], gain["mean"] - gain["low"]))
     names, means, up, down = (list(column) for column in zip(*drawn, strict=True)) if drawn else ([], [], [], [])
     data = {
         "x": means,
@@ -227,86 +172,20 @@ def _comparison(comparison: Mapping[str, Any]) -> _Chart:
         "mode": "markers",
         "marker": {"size": 10, "color": "--one"},
     }
-    return _Chart(
-        "Every policy on these events",
-        f"Payoff per event over the {comparison['events']:,} events with an outcome, and what that is more than acting "
-        "on the mean forecast. Policies knew each outcome only after its delay; what is called best was chosen knowing "
-        f"all. Intervals (95 %) resample blocks of {comparison['block']} of the {comparison['times']:,} times, because "
-        "events near each other go together.",
-        ("Decided by", "Payoff", "from", "to", "Over the mean forecast", "from", "to"),
-        rows,
-        [data],
-        {"xaxis": {"title": {"text": "payoff per event over the mean forecast"}}, "yaxis": {"autorange": "reversed"}},
-    )
-
-
-def _calibration(expert: str, levels: Sequence[tuple[float, int, int]]) -> _Chart:
-    rows: list[Point] = []
-    for level, n0, n1 in levels:
-        if n0 + n1:
-            rows.append((level, n0, n1, n1 / (n0 + n1), *wilson(n0, n1)))
-    most = max((n0 + n1 for _, n0, n1 in levels), default=1) or 1
-    frequencies = {
-        "x": [row[0] for row in rows],
-        "y": [row[3] for row in rows],
-        "error_y": {
-            "symmetric": False,
-            "array": [high - p for *_, p, _, high in rows],  # type: ignore[operator] # never None here
-            "arrayminus": [p - low for *_, p, low, _ in rows],  # type: ignore[operator]
-            "color": "--one",
-        },
-        # Areas, not diameters, are what eyes compare.
-        "marker": {"size": [5 + 13 * ((n0 + n1) / most) ** 0.5 for _, n0, n1 in levels if n0 + n1], "color": "--one"},
-        "mode": "markers",
-        "name": "Observed",
-    }
-    diagonal = {
-        "x": [0, 1],
-        "y": [0, 1],
-        "mode": "lines",
-        "line": {"color": "--quiet", "dash": "dash"},
-        "hoverinfo": "skip",
-    }
-    axis = {"range": [-0.04, 1.04], "dtick": 0.25}
-    layout = {
-        "xaxis": {"title": {"text": "level"}, **axis},
-        "yaxis": {"title": {"text": "observed frequency"}, **axis},
-        "showlegend": False,
-    }
-    head = ("Level", "State 0", "State 1", "Frequency", "95 % from", "to")
-    return _Chart(expert, "", head, rows, [diagonal, frequencies] if rows else [], layout)
-
-
-def _round(record: Mapping[str, Any]) -> int:
-    """The round that the robust numbers are of: the last solve's, not that of later states."""
-    return int(record["robust"].get("round", record["round"]))
-
-
-def _series(regrets: Sequence[Mapping[str, Any]], point: Callable[[Mapping[str, Any]], Point]) -> list[Point]:
-    """Points by their first number, a count: the last report of each but 0, thinned to `POINTS` with both ends kept."""
-    by_count = {row[0]: row for row in map(point, regrets)}
-    rows = [row for count, row in by_count.items() if count]
-    if len(rows) <= POINTS:
-        return rows
-    return [rows[i * (len(rows) - 1) // (POINTS - 1)] for i in range(POINTS)]
-
-
-def _line(rows: Sequence[Point], column: int, name: str, color: str, dash: str = "solid") -> dict[str, Any]:
     return {
-        "x": [row[0] for row in rows],
-        "y": [row[column] for row in rows],
-        "name": name,
-        "mode": "lines+markers" if len(rows) < 3 else "lines",
-        "line": {"color": color, "dash": dash, "width": 2},
+        "title": "Every policy on these events",
+        "note": f"Payoff per event over the {comparison['events']:,} events with an outcome, and what that is more "
+        "than acting on the mean forecast. Policies knew each outcome only after its delay; what is called best was "
+        f"chosen knowing all. Intervals (95 %) resample blocks of {comparison['block']} of the "
+        f"{comparison['times']:,} times, because events near each other go together.",
+        "head": ["Decided by", "Payoff", "from", "to", "Over the mean forecast", "from", "to"],
+        "rows": rows,
+        "data": [data],
+        "layout": {
+            "xaxis": {"title": {"text": "over the mean forecast"}},
+            "yaxis": {"autorange": "reversed"},
+        },
     }
-
-
-def _axes(x: str, y: str) -> dict[str, Any]:
-    return {"xaxis": {"title": {"text": x}, "type": "log"}, "yaxis": {"title": {"text": y}}}
-
-
-def _both(kind: str) -> dict[str, Any]:
-    return {"xaxis": {"type": kind}, "yaxis": {"type": kind}}
 
 
 def _per(total: float | None, count: int) -> float | None:
@@ -323,20 +202,16 @@ def _text(number: float | str | None) -> str:
     return f"{number:,.1f}" if abs(number) >= 1000 else f"{number if abs(number) > 1e-9 else 0.0:.4g}"
 
 
-def _figure(index: int, chart: _Chart, heading: str) -> str:
-    title = escape(chart.title)
-    buttons = "".join(
-        f'<button type="button" data-chart="{index}" data-view="{i}">{escape(view["label"])}</button>'
-        for i, view in enumerate(chart.views)
-    )
+def _figure(index: int, chart: Chart, heading: str) -> str:
+    title = escape(chart["title"])
     drawing = (
         f'<div class="chart" id="chart-{index}" role="img" aria-label="{title}: numbers in the table below"></div>'
     )
-    head = "".join(f'<th scope="col">{escape(name)}</th>' for name in chart.head)
-    body = "\n".join(f"<tr>{''.join(f'<td>{_text(cell)}</td>' for cell in row)}</tr>" for row in chart.rows)
+    head = "".join(f'<th scope="col">{escape(name)}</th>' for name in chart["head"])
+    body = "\n".join(f"<tr>{''.join(f'<td>{_text(cell)}</td>' for cell in row)}</tr>" for row in chart["rows"])
     return (
-        f"<figure><figcaption><{heading}>{title}</{heading}><p>{escape(chart.note)}</p></figcaption>"
-        f'<div class="views">{buttons}</div>{drawing if chart.rows else "<p>Nothing to show yet.</p>"}'
+        f"<figure><figcaption><{heading}>{title}</{heading}><p>{escape(chart['note'])}</p></figcaption>"
+        f"{drawing if chart['rows'] else '<p>Nothing to show yet.</p>'}"
         f'<details><summary>Table</summary><div class="scroll" role="region" tabindex="0" aria-label="{title}">'
         f"<table><thead><tr>{head}</tr></thead><tbody>\n{body}\n</tbody></table></div></details></figure>"
     )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import re
 import shutil
 import subprocess
 import sys
@@ -16,6 +17,7 @@ import jsonschema
 import orjson
 import pytest
 
+import stream_agg
 from stream_agg.cli import cli
 from stream_agg.errors import InputError
 from stream_agg.events import Action, Forecast, Regret, RuleRecord, State
@@ -29,6 +31,10 @@ from stream_agg.worker.wire import Applied, Encoder, Place
 ROOT = Path(__file__).parent.parent.parent
 REFERENCE = ROOT / "docs" / "reference"
 RECORDS: dict[type, Name] = {Action: "action", Regret: "regret", RuleRecord: "rule"}
+ROLES: dict[str, Name] = {
+    "sessions": "session", "forecasts": "forecast", "states": "state",
+    "actions": "action", "regret": "regret", "rules": "rule",
+}  # fmt: skip
 SPECS: list[dict[str, Any]] = [
     {},
     {"schedule": {"every": 1}, "gamma": "inf", "epsilon": 0.4, "half_life": 5},
@@ -178,3 +184,24 @@ def test_the_reference_names_every_setting_metric_and_option() -> None:
         for option in command.params:
             if not getattr(option, "hidden", False):
                 assert all(flag in pages["cli"] for flag in option.opts if flag.startswith("-"))
+
+
+def test_the_reference_names_every_field_of_the_topics_and_no_other() -> None:
+    text = (REFERENCE / "topics.md").read_text()
+    sections = dict(re.findall(r"^## ([\w-]+)\n(.*?)(?=^## |\Z)", text, re.MULTILINE | re.DOTALL))
+    messages = json.loads((ROOT / "docs" / "asyncapi.json").read_text())["components"]["messages"]
+    assert set(sections) == {getattr(Settings(), f"topic_{role}") for role in messages}
+    for role, message in messages.items():
+        named = re.findall(r"^\| `([\w-]+)` \|", sections[getattr(Settings(), f"topic_{role}")], re.MULTILINE)
+        fields = list(schema(ROLES[role])["properties"]) if role in ROLES else []
+        assert named == [*fields, *message.get("headers", {}).get("properties", {})]
+
+
+def test_the_reference_names_all_of_the_python_half() -> None:
+    page = (REFERENCE / "api.md").read_text()
+    assert set(re.findall(r"^## (\w+)$", page, re.MULTILINE)) == set(stream_agg.__all__)
+    members = re.findall(r"^### (\w+)\.(\w+)$", page, re.MULTILINE)
+    assert {"decide", "learn", "report", "to_bytes", "from_bytes"} <= {
+        name for cls, name in members if cls == "Session"
+    }
+    assert all(hasattr(getattr(stream_agg, cls), name) for cls, name in members)

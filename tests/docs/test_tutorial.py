@@ -32,8 +32,9 @@ def test_the_tutorial_runs_word_for_word() -> None:
 
 
 def test_what_is_run_is_what_is_read(walk: dict[str, Callable[..., Any]]) -> None:
-    text = "a\n```console\n$ pip install x\n$ cat <<'E'\n$x pip install\nE\n```\n"
-    text += "```python\nno\n```\n```console\n$ a b\n```\n"
+    text = (
+        "```console\n$ pip install x\n$ cat <<'E'\n$x pip install\nE\n```\n```python\nno\n```\n```console\n$ a b\n```\n"
+    )
     assert walk["commands"](text) == "pip install x\ncat <<'E'\n$x pip install\nE\na b"
     assert walk["commands"](text, here=True) == "cat <<'E'\n$x pip install\nE\na b"
 
