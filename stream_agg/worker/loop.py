@@ -196,7 +196,7 @@ class Loop:
 
     async def _apply(self, owned: Owned, topic: str, records: Sequence[ConsumerRecord]) -> None:
         decoder = self._decoders[topic]
-        reads = [read(_place(record), decoder) for record in records]
+        reads = [read(record, decoder) for record in records]
         wanted = needed(reads)
         await self._load(owned, wanted)
         if wanted - set(owned.sessions):  # their specs may be in the topic by now
@@ -211,7 +211,7 @@ class Loop:
         owned.sessions.used(wanted)
 
     async def _take_specs(self, owned: Owned, records: Sequence[ConsumerRecord]) -> None:
-        fresh = [_place(r) for r in records if r.offset >= owned.next_offsets[self.specs.topic]]
+        fresh = [Place.of(r) for r in records if r.offset >= owned.next_offsets[self.specs.topic]]
         if not fresh:
             return
         wanted = {place.key.decode("utf-8", "replace") for place in fresh}
@@ -333,9 +333,3 @@ class Loop:
 def _parts(records: Sequence[R], mark: int) -> Iterable[Sequence[R]]:
     """The records before that offset, and the others."""
     return filter(None, ([r for r in records if r.offset < mark], [r for r in records if r.offset >= mark]))
-
-
-def _place(record: ConsumerRecord) -> Place:
-    return Place(
-        record.topic, record.partition, record.offset, record.timestamp, record.key or b"", record.value or b""
-    )
