@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 
@@ -59,7 +59,7 @@ class Feed:
         reports = [
             {e: None if np.isnan(p) else p for e, p in zip(experts, line, strict=True)} for line in told.tolist()
         ]
-        rows = [replace(row, forecasts=said) for row, said in zip(self.rows, reports, strict=True)]
+        rows = [row._replace(forecasts=said) for row, said in zip(self.rows, reports, strict=True)]
         return Feed(self.name, tuple(experts), rows, self.delay_us)
 
 

@@ -26,6 +26,7 @@ _SURROGATE = re.compile("[\ud800-\udfff]")
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
 _SECONDS = tuple(f"{second:02}Z" for second in range(60))
+_SECONDS_US = {text: second * 1_000_000 for second, text in enumerate(_SECONDS)}
 _RFC3339 = re.compile(r"\d{4}-\d\d-\d\d[Tt ]\d\d:\d\d:\d\d(\.\d+)?([Zz]|[+-]\d\d:[0-5]\d)", re.ASCII)
 _DURATION = re.compile(
     r"P(?=.)(?:(?P<weeks>\d+)W)?(?:(?P<days>\d+)D)?"
@@ -34,13 +35,23 @@ _DURATION = re.compile(
 )
 
 
-@lru_cache(maxsize=4096)
 def parse_time(text: str) -> int:
     """Microseconds since the epoch of an RFC 3339 time; `ValueError` says what is wrong.
 
     >>> parse_time("1970-01-01T01:00:00+00:30")
     1800000000
     """
+    second_us = _SECONDS_US.get(text[17:])
+    if second_us is not None:  # whole seconds in UTC: most of a stream's times share the rest with the time before
+        try:
+            return _parse(text[:17] + "00Z") + second_us
+        except ValueError:
+            pass  # it is said of the whole text
+    return _parse(text)
+
+
+@lru_cache(maxsize=4096)
+def _parse(text: str) -> int:
     if not _RFC3339.fullmatch(text):
         raise ValueError(f"{text[:40]!r} is not an RFC 3339 time such as 2026-11-21T06:00:00Z")
     try:
@@ -87,6 +98,8 @@ def parse_duration(text: str) -> int:
 
 def check_id(value: Any, name: str) -> str:
     """The id if it is one: text of 1 to 512 characters that UTF-8 can hold; else `EventError`."""
+    if type(value) is str and 0 < len(value) <= ID_LENGTH and value.isascii():
+        return value
     if not is_text(value, ID_LENGTH):
         raise EventError("bad_event", f"{name}: expected text of 1 to {ID_LENGTH} characters, got {_short(value)}")
     return str(value)
@@ -141,7 +154,9 @@ class Forecast:
         if not isinstance(reports, dict):
             raise EventError("bad_event", f"forecasts: expected an object of probabilities, got {_short(reports)}")
         for expert, p in reports.items():
-            if not (p is None or ((type(p) is float or _number(p)) and 0.0 <= p <= 1.0)):
+            if type(p) is float and 0.0 <= p <= 1.0:
+                continue
+            if p is not None and not (_number(p) and 0 <= p <= 1):
                 raise EventError(
                     "bad_event",
                     f"forecasts[{_short(expert)}]: expected a probability in [0, 1] or null, got {_short(p)}",

@@ -70,7 +70,7 @@ def feed(source: Source, spec: SessionSpec, delay_us: int) -> Iterable[Step]:
     keep = spec.experts.keys()
     for step in steps(source.rows(), delay_us):
         for row in step.forecasts:
-            if row.forecasts.keys() - keep:
+            if not row.forecasts.keys() <= keep:
                 for name in row.forecasts.keys() - keep:
                     del row.forecasts[name]
         yield step

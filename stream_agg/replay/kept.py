@@ -9,11 +9,10 @@ from types import TracebackType
 from typing import Self
 
 from stream_agg.session.engine import Session
+from stream_agg.worker.owned import weight
 
 MOST = 300_000
 """What the sessions in memory may remember together, in decisions: about half a kilobyte each."""
-OF_ITS_OWN = 50
-"""What a session costs before it remembers anything, in decisions."""
 LOOK_EVERY = 1024
 """Uses between two looks at the size of what is in memory."""
 
@@ -71,7 +70,7 @@ class Kept:
             self._file.execute("DELETE FROM sessions WHERE name = ?", (name,))
 
     def _make_room(self) -> None:
-        sizes = {name: OF_ITS_OWN + len(s.events) + len(s.parked) + len(s.tallies) for name, s in self._live.items()}
+        sizes = {name: weight(session) for name, session in self._live.items()}
         over = sum(sizes.values()) - self._most
         for name in list(self._live)[:-1]:
             if over <= 0:

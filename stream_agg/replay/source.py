@@ -14,12 +14,11 @@ import zlib
 from collections import deque
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from itertools import groupby
 from operator import attrgetter
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import orjson
 
@@ -33,8 +32,7 @@ _OUTCOMES = {"": None, "0": 0, "1": 1, "0.0": 0, "1.0": 1}
 _BOM = b"\xef\xbb\xbf"
 
 
-@dataclass(frozen=True, slots=True)
-class Row:
+class Row(NamedTuple):
     """One event of a file: its forecasts (None: silent) and its outcome (None: no state known)."""
 
     event: str
@@ -45,8 +43,7 @@ class Row:
     forecasts: dict[str, float | None]
 
 
-@dataclass(frozen=True, slots=True)
-class Step:
+class Step(NamedTuple):
     """What happens at one moment of event time: either forecasts to decide on, or states (event, outcome) to learn."""
 
     time: str

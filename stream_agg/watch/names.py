@@ -102,7 +102,11 @@ GAP = Metric(
     "gauge",
     "Largest gap at the latest decision of any session in memory, in units of that session's largest payoff.",
 )
-SESSIONS = Metric("stream_agg_sessions", "gauge", "Sessions in memory: those with a record since the claim.")
+SESSIONS = Metric(
+    "stream_agg_sessions",
+    "gauge",
+    "Sessions in memory: those with a record since the claim, as far as `memory_decisions` holds them.",
+)
 PARTITIONS = Metric("stream_agg_partitions", "gauge", "Partitions claimed by this worker.")
 LAG = Metric("stream_agg_lag_records", "gauge", "Forecasts and states in the topics that are not worked yet.")
 LAG_SLOPE = Metric(

@@ -78,7 +78,7 @@ def build_app(
     rebalance_timeout_s: float = 60.0,
     commit_interval_s: float = 1.0,
     finish_s: float = 5.0,
-    run_records: int = 2000,
+    run_records: int = 5000,
     runs_ahead: int = 4,
 ) -> faust.App:
     """An app that reads `topics` (which exist, with equal partition counts) as the consumer group `app_id`.
@@ -93,8 +93,8 @@ def build_app(
     - `rebalance_timeout_s`: how long the others wait for a worker to join again. 60, as in Faust.
     - `commit_interval_s`: how old the group's committed offsets get, which tools show as lag. 1: one small request.
     - `finish_s`: how long a run under way may take to end at a stop. 5: below the 10 s that containers get.
-    - `run_records`: at most so many records are a run. 2000: below 500 the cost per run shows, and a run is what is
-      done again after a crash.
+    - `run_records`: at most so many records are a run. 5000: the handler delivers a part of it while it works at the
+      next, and a stop or a rebalance waits for no more than that.
     - `runs_ahead`: about so many runs wait in memory while one is worked. 4: enough that the handler never waits.
     """
     app = _App(

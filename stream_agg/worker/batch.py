@@ -19,7 +19,7 @@ from stream_agg.store.tables import SessionChange
 from stream_agg.watch.names import Outcome
 from stream_agg.watch.names import Output as Role
 from stream_agg.watch.observer import Facts
-from stream_agg.worker.wire import Applied, Encoder, Header, Place, Row, decode
+from stream_agg.worker.wire import Applied, Encoder, Header, Place, Record, Row, decode
 
 Event = Forecast | State
 Decoder = Callable[[Any], Event]
@@ -28,7 +28,7 @@ Decoder = Callable[[Any], Event]
 class Read(NamedTuple):
     """A decoded record, or what is wrong with it."""
 
-    place: Place
+    record: Record
     event: Event | InputError
 
 
@@ -61,12 +61,12 @@ class Batch:
         self.refused.append(False)
         event = read.event
         if isinstance(event, InputError):
-            self._refuse(read.place, event)
+            self._refuse(read.record, event)
             return
         session = self.sessions.get(event.session)
         if session is None:
             hint = "send its spec first, and use the session id as the key of every record"
-            self._refuse(read.place, EventError("unknown_session", f"no session {event.session!r} here; {hint}"))
+            self._refuse(read.record, EventError("unknown_session", f"no session {event.session!r} here; {hint}"))
             return
         self.touched.add(event.session)
         try:
@@ -74,12 +74,14 @@ class Batch:
                 outputs = self._forecast(session, event)
             else:
                 # Only one that comes before its forecast outlives its record.
-                learned, outputs = session.state(event, None if session.knows(event.event) else read.place.pack())
+                learned, outputs = session.state(
+                    event, None if session.knows(event.event) else Place.of(read.record).pack()
+                )
                 self._count("learned" if learned == "applied" else learned)
         except InputError as e:
-            self._refuse(read.place, e)
+            self._refuse(read.record, e)
         else:
-            self._emit(session, outputs, read.place)
+            self._emit(session, outputs, read.record)
 
     def spec(self, place: Place) -> None:
         """Apply a session spec, or the null that closes a session."""
@@ -136,12 +138,12 @@ class Batch:
         self._emit(session, [session.close()], place)
         return True
 
-    def _emit(self, session: Session, outputs: Iterable[Output], place: Place) -> None:
-        at = Applied(place.offset, self.specs_seen, session.counters.states_seen)
+    def _emit(self, session: Session, outputs: Iterable[Output], record: Record) -> None:
+        at = Applied(record.offset, self.specs_seen, session.counters.states_seen)
         for output in outputs:
             if isinstance(output, Dropped):
                 # The session took it and counted it: no sign that records are not what they should be.
-                dropped = place if output.origin is None else Place.unpack(output.origin)
+                dropped = Place.of(record) if output.origin is None else Place.unpack(output.origin)
                 self._letter(dropped, EventError(output.reason, output.detail))
             else:
                 if isinstance(output, RuleRecord) and output.unsolved is not None:
@@ -151,11 +153,11 @@ class Batch:
     def _count(self, outcome: Outcome) -> None:
         self.facts.outcomes[outcome] += 1
 
-    def _refuse(self, place: Place, error: InputError) -> None:
+    def _refuse(self, record: Record, error: InputError) -> None:
         self._count("rejected")
         self.refused[-1] = True
-        self.fault = f"offset {place.offset}, {error.reason}: {error.detail}"
-        self._letter(place, error)
+        self.fault = f"offset {record.offset}, {error.reason}: {error.detail}"
+        self._letter(Place.of(record), error)
 
     def _letter(self, place: Place, error: InputError) -> None:
         self.facts.dead[error.reason] += 1
@@ -165,12 +167,12 @@ class Batch:
         self.rows.append(row._replace(headers=row.headers + self.context) if self.context else row)
 
 
-def read(place: Place, decoder: Decoder) -> Read:
+def read(record: Record, decoder: Decoder) -> Read:
     """Decode a record once, at the door."""
     try:
-        return Read(place, decoder(decode(place.value)))
+        return Read(record, decoder(decode(record.value)))
     except InputError as e:
-        return Read(place, e)
+        return Read(record, e)
 
 
 def needed(reads: Iterable[Read]) -> set[str]:

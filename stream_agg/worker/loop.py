@@ -3,7 +3,7 @@
     claim     a new epoch in the store, what the outbox still holds is published, reading starts at the stored offsets
     compute   sessions take the records; pure
     commit    changed fields, next offset and outputs in one step, refused if the epoch is not ours
-    publish   outputs sent and acknowledged; the next commit lets their stored copy go
+    publish   outputs sent and acknowledged, while the next batch is computed; a later commit lets their stored copy go
 
 A crash before the commit repeats the batch, one after it publishes the very same bytes again. Nothing here reads a
 clock that reaches a state or an output.
@@ -13,9 +13,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
-from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass, field
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 from typing import TypeVar
 
@@ -31,7 +30,7 @@ from stream_agg.worker.batch import Batch, Decoder, needed, read
 from stream_agg.worker.broker import Specs
 from stream_agg.worker.failpoints import reach
 from stream_agg.worker.limits import Limits
-from stream_agg.worker.marks import Marks
+from stream_agg.worker.owned import Held, Owned
 from stream_agg.worker.publish import Publisher
 from stream_agg.worker.settings import Settings
 from stream_agg.worker.wire import Encoder, Outputs, Place
@@ -46,40 +45,6 @@ RELEASE_S = 1.0
 """How long a rebalance waits for a store that is asked to let published outputs go."""
 SPECS_EVERY_S = 0.5
 """How often the sessions topic is looked at when no forecast asks for it."""
-
-
-@dataclass
-class Owned:
-    """A partition under one claim."""
-
-    partition: int
-    epoch: int
-    next_offsets: dict[str, int]
-    stored: dict[str, int]
-    """The next offsets the store has; a topic that was never committed is missing."""
-    marks: Marks
-    """How far outputs had been published when it was claimed, as far as that is known: further than the store has got
-    where that went back in time."""
-    sessions: dict[str, Session] = field(default_factory=dict)
-    published: int = 0
-    """Outbox blobs up to this number are delivered and may go."""
-    trimmed: int = 0
-    """Those up to this number are gone."""
-    lost: bool = False
-    """Not ours any more, or its sessions may hold what was not committed: nothing is to be done with it."""
-    _lock: asyncio.Lock = field(default_factory=asyncio.Lock)
-
-    @asynccontextmanager
-    async def alone(self) -> AsyncIterator[None]:
-        """One batch at a time, and none after one that failed. `FencedError` where it is lost."""
-        async with self._lock:
-            if self.lost:
-                raise FencedError(f"partition {self.partition} was given up")
-            try:
-                yield
-            except BaseException:
-                self.lost = True
-                raise
 
 
 class Loop:
@@ -102,7 +67,7 @@ class Loop:
             settings.topic_forecasts: Forecast.from_record,
             settings.topic_states: State.from_record,
         }
-        self._away = False
+        self._away, self._waiting = False, 0
         self._limits = Limits(settings.dead_letter_run, settings.dead_letter_ratio)
 
     async def claim(
@@ -175,7 +140,8 @@ class Loop:
         self._refuse_foreign((await self.store.peek(partition)).next_offsets, partition, hints, first)
         claim = await self.store.claim(partition)
         offsets = {topic: claim.next_offsets.get(topic, first[topic]) for topic in topics}
-        owned = Owned(partition, claim.epoch, offsets, dict(claim.next_offsets), await self.publisher.claim(partition))
+        marks, held = await self.publisher.claim(partition), Held(self.settings.memory_decisions)
+        owned = Owned(partition, claim.epoch, offsets, dict(claim.next_offsets), marks, held)
         reach("after_claim")
         rows = 0
         try:
@@ -230,7 +196,7 @@ class Loop:
 
     async def _apply(self, owned: Owned, topic: str, records: Sequence[ConsumerRecord]) -> None:
         decoder = self._decoders[topic]
-        reads = [read(_place(record), decoder) for record in records]
+        reads = [read(record, decoder) for record in records]
         wanted = needed(reads)
         await self._load(owned, wanted)
         if wanted - set(owned.sessions):  # their specs may be in the topic by now
@@ -242,17 +208,20 @@ class Loop:
             for item in reads:
                 batch.event(item)
         await self._commit(owned, topic, records[-1].offset + 1, batch)
+        owned.sessions.used(wanted)
 
     async def _take_specs(self, owned: Owned, records: Sequence[ConsumerRecord]) -> None:
-        fresh = [_place(r) for r in records if r.offset >= owned.next_offsets[self.specs.topic]]
+        fresh = [Place.of(r) for r in records if r.offset >= owned.next_offsets[self.specs.topic]]
         if not fresh:
             return
-        await self._load(owned, {place.key.decode("utf-8", "replace") for place in fresh})
+        wanted = {place.key.decode("utf-8", "replace") for place in fresh}
+        await self._load(owned, wanted)
         for some in _parts(fresh, owned.marks.get(self.specs.topic, 0)):
             batch = self._batch(owned)
             for place in some:
                 batch.spec(place)
             await self._commit(owned, self.specs.topic, some[-1].offset + 1, batch)
+        owned.sessions.used(wanted)
 
     async def _catch_up(self, owned: Owned) -> None:
         async for records in self.specs.rest(owned.partition):
@@ -307,11 +276,14 @@ class Loop:
             )
         owned.next_offsets[topic] = owned.stored[topic] = next_offset
         self.observer.applied(self.settings.role(topic), batch.facts, batch.outputs())
-        owned.trimmed = owned.published
+        owned.trimmed = max(owned.trimmed, commit.trim)
         if outputs.rows:
-            with self.observer.timed(names.PUBLISH):
-                await self._insist(partial(self._publish, owned, outputs), owned)
-            owned.published = max(owned.published, done.number)
+            await owned.deliver(self._deliver(owned, outputs, done.number))
+
+    async def _deliver(self, owned: Owned, outputs: Outputs, number: int) -> None:
+        with self.observer.timed(names.PUBLISH):
+            await self._insist(partial(self._publish, owned, outputs), owned)
+        owned.published = max(owned.published, number)
 
     async def _publish(self, owned: Owned, outputs: Outputs) -> None:
         reach("before_publish")
@@ -327,37 +299,37 @@ class Loop:
         """Let go of outbox blobs that no commit has carried away yet."""
         if owned.published > owned.trimmed:
             reach("before_trim")
-            await self.store.trim(owned.partition, owned.epoch, owned.published)
-            owned.trimmed = owned.published
+            number = owned.published
+            await self.store.trim(owned.partition, owned.epoch, number)
+            owned.trimmed = max(owned.trimmed, number)
             reach("after_trim")
 
     async def _insist(self, ask: Callable[[], Awaitable[T]], owned: Owned | None = None) -> T:
         """The answer, however often a server has to be asked. Says once that it waits, and once that it goes on."""
-        while True:
-            try:
-                answer = await ask()
-            except UnavailableError as e:
-                self.observer.waits(str(e))
-                if not self._away:
-                    self._away = True
-                    _log.warning("paused, nothing is lost: %s; trying again every %g s", e, RETRY_S)
-                if owned is not None and owned.lost:
-                    raise FencedError(f"partition {owned.partition} was given up while a server was away") from e
-                await asyncio.sleep(RETRY_S)
-            else:
-                if self._away:
-                    self._away = False
-                    self.observer.resumes()
-                    _log.warning("the server answers again: resumed")
-                return answer
+        waits = False
+        try:
+            while True:
+                try:
+                    answer = await ask()
+                    break
+                except UnavailableError as e:
+                    self.observer.waits(str(e))
+                    if not self._away:
+                        self._away = True
+                        _log.warning("paused, nothing is lost: %s; trying again every %g s", e, RETRY_S)
+                    self._waiting, waits = self._waiting + (not waits), True
+                    if owned is not None and owned.lost:
+                        raise FencedError(f"partition {owned.partition} was given up while a server was away") from e
+                    await asyncio.sleep(RETRY_S)
+        finally:
+            self._waiting -= waits
+        if self._away and not self._waiting:  # what goes on beside may still wait for another server
+            self._away = False
+            self.observer.resumes()
+            _log.warning("the server answers again: resumed")
+        return answer
 
 
 def _parts(records: Sequence[R], mark: int) -> Iterable[Sequence[R]]:
     """The records before that offset, and the others."""
     return filter(None, ([r for r in records if r.offset < mark], [r for r in records if r.offset >= mark]))
-
-
-def _place(record: ConsumerRecord) -> Place:
-    return Place(
-        record.topic, record.partition, record.offset, record.timestamp, record.key or b"", record.value or b""
-    )

@@ -57,6 +57,9 @@ class Settings:
     """Partitions of topics that are created: as many workers as that can share the work."""
     batch: int = 1000
     """Records a commit holds at most: larger ones save little, and are what a crash repeats."""
+    memory_decisions: int = 300_000
+    """What the sessions of a partition may hold in memory together, in decisions and profiles of half a kilobyte; those
+    unused for longest leave, and come back from Redis when they are asked for. 300,000: 150 MB a partition."""
     redis_timeout_s: float = 5.0
     """How long one answer of Redis may take; a commit of a full batch takes milliseconds."""
     kafka_timeout_s: float = 30.0
@@ -129,7 +132,15 @@ class Settings:
             faults.append(f"{PREFIX}REDIS_URL: expected redis://host:port/db, or one of {', '.join(sorted(_SCHEMES))}")
         if not self.app or set("{}") & set(self.app):
             faults.append(f"{PREFIX}APP: expected a name without braces")
-        positive = ("partitions", "batch", "redis_timeout_s", "kafka_timeout_s", "session_timeout_s", "stuck_s")
+        positive = (
+            "partitions",
+            "batch",
+            "memory_decisions",
+            "redis_timeout_s",
+            "kafka_timeout_s",
+            "session_timeout_s",
+            "stuck_s",
+        )
         faults += [f"{PREFIX}{name.upper()}: must be positive" for name in positive if getattr(self, name) <= 0]
         if not 0 <= self.http_port < 65536:
             faults.append(f"{PREFIX}HTTP_PORT: expected a port, or 0 for none")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from base64 import b64decode, b64encode
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple, get_args
+from typing import Any, NamedTuple, Protocol, get_args
 
 import orjson
 
@@ -40,6 +40,23 @@ class Applied(NamedTuple):
     """State events of the session."""
 
 
+class Record(Protocol):
+    """What is looked at of an input record: aiokafka's has that, and a `Place`."""
+
+    @property
+    def topic(self) -> str: ...
+    @property
+    def partition(self) -> int: ...
+    @property
+    def offset(self) -> int: ...
+    @property
+    def timestamp(self) -> int: ...
+    @property
+    def key(self) -> bytes | None: ...
+    @property
+    def value(self) -> bytes | None: ...
+
+
 class Place(NamedTuple):
     """Where an input record stands, with its bytes: enough to write its dead letter later."""
 
@@ -49,6 +66,17 @@ class Place(NamedTuple):
     timestamp_ms: int
     key: bytes
     value: bytes
+
+    @property
+    def timestamp(self) -> int:
+        """Milliseconds, as of a record."""
+        return self.timestamp_ms
+
+    @classmethod
+    def of(cls, record: Record) -> Place:
+        """That of a record."""
+        key, value = record.key or b"", record.value or b""
+        return cls(record.topic, record.partition, record.offset, record.timestamp, key, value)
 
     def pack(self) -> list[Any]:
         """As a JSON value, to travel with a parked state."""
