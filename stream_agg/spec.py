@@ -14,7 +14,7 @@ from itertools import chain
 from typing import Any, Literal
 
 from stream_agg.errors import EventError, SpecError
-from stream_agg.events import ID_LENGTH, LARGEST_PAYOFF, is_text, parse_duration
+from stream_agg.events import ID_LENGTH, LARGEST_PAYOFF, is_text, parse_duration, short
 
 MAX_EXPERTS, MAX_ACTIONS, MAX_LEVELS, NAME_LENGTH = 64, 1000, 1001, 128
 
@@ -316,7 +316,7 @@ class _Parser:
     def _pool(self, value: Any, experts: Iterable[str]) -> Any:
         if not isinstance(value, Sequence) or isinstance(value, str) or not value:
             return self._fault("pool: expected a list of at least one member")
-        known, named = {*POOL, *map(_expert, experts)}, [m if isinstance(m, str) else repr(m) for m in value]
+        known, named = {*POOL, *map(_expert, experts)}, [m if isinstance(m, str) else short(m) for m in value]
         unknown = [m for m in dict.fromkeys(named) if m not in known]
         if unknown:
             self._fault(f"pool: no such member: {', '.join(unknown)[:200]}; there are {', '.join(POOL)}, expert:NAME")

@@ -6,6 +6,7 @@ failed may have been applied, and only the caller knows whether to repeat it.
 
 from __future__ import annotations
 
+import ssl
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -192,11 +193,20 @@ class RedisStore(Store):
                 f"{server} does not let us in ({_line(e)}): check user and password in the URL, and the user's ACL"
             ) from e
         except (theirs.RedisError, theirs.RedisClusterException, OSError) as e:
+            if (fault := _tls(e)) is not None:
+                raise ConfigError(
+                    f"no TLS with {server} ({fault}): name the authority of its certificate in the URL "
+                    "(?ssl_ca_certs=), and the server as the certificate does; rediss:// needs a port that speaks TLS"
+                ) from e
+            if (right := _lacks(e)) is not None:
+                raise ConfigError(f"{server} gives our user no right to {right}: see docs/security.md") from e
             remedy = _remedy(e)
             if remedy:
                 raise UnavailableError(f"{server} {remedy}") from e
             if isinstance(e, (theirs.ConnectionError, theirs.TimeoutError, theirs.RedisClusterException, OSError)):
-                raise UnavailableError(f"{server} does not answer ({_line(e)}): start it, or check the URL") from e
+                raise UnavailableError(
+                    f"{server} does not answer ({_line(e)}): start it, or check the URL, and whether it wants rediss://"
+                ) from e
             raise RefusedError(
                 f"{server} refused: {_line(e)}; check that it is Redis 5 or later and no one else's"
             ) from e
@@ -212,6 +222,22 @@ def _view(partition: int, meta: Mapping[bytes, bytes], outbox: Mapping[bytes, by
 def _pairs(flat: list[bytes]) -> dict[bytes, bytes]:
     """What a script returns for HGETALL: names and values in turn."""
     return dict(zip(flat[::2], flat[1::2], strict=True))
+
+
+def _tls(e: BaseException) -> str | None:
+    """What went wrong with TLS, if that did: redis-py hides it behind an error of its own."""
+    seen: BaseException | None = e
+    while seen is not None:
+        if isinstance(seen, ssl.SSLError):
+            return getattr(seen, "verify_message", "") or seen.reason or "handshake failed"
+        seen = seen.__cause__ or seen.__context__
+    return None
+
+
+def _lacks(e: Exception) -> str | None:
+    """The right that an error inside a script says is missing: it comes as text, and not as an error of its own."""
+    found = isinstance(e, theirs.ResponseError) and "permission" in str(e) and "script" in str(e)
+    return _line(e) if found else None
 
 
 def _remedy(e: Exception) -> str | None:

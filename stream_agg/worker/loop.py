@@ -28,6 +28,7 @@ from stream_agg.store.tables import Commit, Outcome, Store
 from stream_agg.watch import names
 from stream_agg.watch.observer import Observer
 from stream_agg.worker.batch import Batch, Decoder, needed, read
+from stream_agg.worker.bounds import Bounds
 from stream_agg.worker.broker import Specs
 from stream_agg.worker.failpoints import reach
 from stream_agg.worker.limits import Limits
@@ -61,6 +62,8 @@ class Owned:
     """How far outputs had been published when it was claimed, as far as that is known: further than the store has got
     where that went back in time."""
     sessions: dict[str, Session] = field(default_factory=dict)
+    held: int = 0
+    """Sessions that the store holds of it."""
     published: int = 0
     """Outbox blobs up to this number are delivered and may go."""
     trimmed: int = 0
@@ -103,6 +106,7 @@ class Loop:
             settings.topic_states: State.from_record,
         }
         self._away = False
+        self._bounds = Bounds(settings)
         self._limits = Limits(settings.dead_letter_run, settings.dead_letter_ratio)
 
     async def claim(
@@ -175,6 +179,7 @@ class Loop:
         claim = await self.store.claim(partition)
         offsets = {topic: claim.next_offsets.get(topic, first[topic]) for topic in topics}
         owned = Owned(partition, claim.epoch, offsets, dict(claim.next_offsets), await self.publisher.claim(partition))
+        owned.held = len(await self.store.sessions(partition))
         reach("after_claim")
         rows = 0
         try:
@@ -229,7 +234,7 @@ class Loop:
 
     async def _apply(self, owned: Owned, topic: str, records: Sequence[ConsumerRecord]) -> None:
         decoder = self._decoders[topic]
-        reads = [read(_place(record), decoder) for record in records]
+        reads = [read(_place(record), decoder, self._bounds) for record in records]
         wanted = needed(reads)
         await self._load(owned, wanted)
         if wanted - set(owned.sessions):  # their specs may be in the topic by now
@@ -260,7 +265,7 @@ class Loop:
     def _batch(self, owned: Owned) -> Batch:
         facts, context = self.observer.facts(), self.observer.context()
         seen = owned.next_offsets[self.specs.topic]
-        return Batch(owned.sessions, self._encoder, self._grace_ms, facts, context, seen)
+        return Batch(owned.sessions, self._encoder, self._grace_ms, facts, context, seen, owned.held)
 
     async def _load(self, owned: Owned, names: set[str]) -> None:
         for name in sorted(names - set(owned.sessions)):
@@ -305,6 +310,7 @@ class Loop:
                 f"{topic} at {done.stored}, expected {commit.expected}; start the worker again, it goes on from there"
             )
         owned.next_offsets[topic] = owned.stored[topic] = next_offset
+        owned.held = batch.held
         self.observer.applied(self.settings.role(topic), batch.facts, batch.outputs())
         owned.trimmed = owned.published
         if outputs.rows:

@@ -13,10 +13,10 @@ from dataclasses import replace
 from typing import Protocol
 
 from aiokafka import AIOKafkaProducer, TopicPartition
-from aiokafka.admin import AIOKafkaAdminClient
 from aiokafka.errors import IncompatibleBrokerVersion, KafkaError, MessageSizeTooLargeError, UnknownError
 
 from stream_agg.errors import RefusedError, UnavailableError
+from stream_agg.worker import kafka
 from stream_agg.worker.failpoints import reach
 from stream_agg.worker.marks import Marks, read_marks
 from stream_agg.worker.settings import Settings
@@ -63,10 +63,7 @@ class AtLeastOnce:
         self._producer = _producer(settings)
 
     async def start(self) -> None:
-        try:
-            await self._producer.start()
-        except (KafkaError, OSError) as e:
-            raise _nobody(self.settings) from e
+        await kafka.start(self.settings, self._producer)
 
     async def stop(self) -> None:
         await self._producer.stop()
@@ -75,9 +72,9 @@ class AtLeastOnce:
         return {}
 
     async def publish(self, partition: int, outputs: Outputs) -> None:
-        too_large = await _deliver(self._producer, outputs.rows)
+        too_large = await _deliver(self.settings, self._producer, outputs.rows)
         if too_large:
-            await _deliver(self._producer, [_short(self.settings, row) for row in too_large])
+            await _deliver(self.settings, self._producer, [_short(self.settings, row) for row in too_large])
 
 
 class ExactlyOnce:
@@ -92,12 +89,12 @@ class ExactlyOnce:
         self.settings = settings
         self._group = f"{settings.app}.published"
         self._producers: dict[int, AIOKafkaProducer] = {}
-        self._admin = AIOKafkaAdminClient(bootstrap_servers=settings.broker_list)
+        self._admin = kafka.admin(settings)
 
     async def start(self) -> None:
         probe = _producer(self.settings, f"{self.settings.app}.check")
         try:
-            await self._admin.start()
+            await kafka.start(self.settings, self._admin)
             await probe.start()
         except (UnknownError, IncompatibleBrokerVersion) as e:
             raise RefusedError(
@@ -105,7 +102,7 @@ class ExactlyOnce:
                 "Apache Kafka, or set STREAM_AGG_DELIVERY=at_least_once and drop repeated ids where you read"
             ) from e
         except (KafkaError, OSError) as e:
-            raise _nobody(self.settings) from e
+            raise kafka.denied(self.settings, e) or await kafka.knock(self.settings) from e
         finally:
             await _close(probe)
 
@@ -121,7 +118,9 @@ class ExactlyOnce:
             marks = await read_marks(self._admin, self._group, self.settings.inputs, partition)
         except (KafkaError, OSError, TimeoutError) as e:
             await _close(producer)
-            raise UnavailableError(f"Kafka gives no transactions for partition {partition}: {e!r}") from e
+            raise kafka.denied(self.settings, e) or UnavailableError(
+                f"Kafka gives no transactions for partition {partition}: {e!r}"
+            ) from e
         except BaseException:
             await _close(producer)
             raise
@@ -149,7 +148,7 @@ class ExactlyOnce:
         mark = {TopicPartition(outputs.topic, partition): outputs.next}
         try:
             await producer.begin_transaction()
-            too_large = await _deliver(producer, outputs.rows)
+            too_large = await _deliver(self.settings, producer, outputs.rows)
             if too_large:
                 return too_large
             await producer.send_offsets_to_transaction(mark, self._group)
@@ -157,7 +156,9 @@ class ExactlyOnce:
             async with asyncio.timeout(self.settings.kafka_timeout_s):
                 await producer.commit_transaction()
         except (KafkaError, OSError, TimeoutError) as e:
-            raise UnavailableError(f"Kafka did not take a transaction of partition {partition}: {e!r}") from e
+            raise kafka.denied(self.settings, e, "WRITE") or UnavailableError(
+                f"Kafka did not take a transaction of partition {partition}: {e!r}"
+            ) from e
         return ()
 
     async def _drop(self, partition: int) -> None:
@@ -167,8 +168,8 @@ class ExactlyOnce:
 
 
 def _producer(settings: Settings, transactional_id: str | None = None) -> AIOKafkaProducer:
-    return AIOKafkaProducer(
-        bootstrap_servers=settings.broker_list,
+    return kafka.producer(
+        settings,
         acks="all",
         linger_ms=1,  # one batch of outputs goes out together; a lone one waits no longer
         request_timeout_ms=int(settings.kafka_timeout_s * 1000),
@@ -183,7 +184,7 @@ async def _close(producer: AIOKafkaProducer) -> None:
         await asyncio.wait_for(closing, _CLOSE_S)
 
 
-async def _deliver(producer: AIOKafkaProducer, rows: Sequence[Row]) -> Sequence[Row]:
+async def _deliver(settings: Settings, producer: AIOKafkaProducer, rows: Sequence[Row]) -> Sequence[Row]:
     """Send rows and await them all; returns those that are too large for client or broker."""
     sent: list[tuple[Row, Awaitable[object]]] = []
     too_large: list[Row] = []
@@ -195,13 +196,15 @@ async def _deliver(producer: AIOKafkaProducer, rows: Sequence[Row]) -> Sequence[
                 too_large.append(row)
     except (KafkaError, OSError) as e:
         await asyncio.gather(*(delivery for _, delivery in sent), return_exceptions=True)
-        raise UnavailableError(f"Kafka takes no records: {e}") from e
+        raise kafka.denied(settings, e, "WRITE") or UnavailableError(f"Kafka takes no records: {e}") from e
     answers = await asyncio.gather(*(delivery for _, delivery in sent), return_exceptions=True)
     for (row, _), answer in zip(sent, answers, strict=True):
         if isinstance(answer, MessageSizeTooLargeError):  # for the broker
             too_large.append(row)
         elif isinstance(answer, (KafkaError, OSError, TimeoutError)):
-            raise UnavailableError(f"Kafka did not acknowledge a record of {row.topic}: {answer!r}") from answer
+            raise kafka.denied(settings, answer, "WRITE") or UnavailableError(
+                f"Kafka did not acknowledge a record of {row.topic}: {answer!r}"
+            ) from answer
         elif isinstance(answer, BaseException):
             raise answer
     return too_large
@@ -221,7 +224,3 @@ def _short(settings: Settings, row: Row) -> Row:
         )
     _log.warning("a dead letter of %d bytes is larger than its topic takes: its end is left out", size)
     return replace(row, value=row.value[:SHORT], headers=(*row.headers, ("truncated", str(size))))
-
-
-def _nobody(settings: Settings) -> UnavailableError:
-    return UnavailableError(f"no Kafka broker answers at {settings.brokers}")
