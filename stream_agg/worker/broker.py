@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from aiokafka import ConsumerRecord, TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
-from aiokafka.errors import KafkaError, TopicAlreadyExistsError, for_code
+from aiokafka.errors import KafkaError, TopicAlreadyExistsError, TopicAuthorizationFailedError, for_code
 
 from stream_agg.errors import RefusedError, StreamAggError, UnavailableError
 from stream_agg.worker import kafka
@@ -39,10 +39,7 @@ async def reachable(settings: Settings) -> AsyncIterator[AIOKafkaAdminClient]:
         await kafka.start(settings, admin)
         yield admin
     except (KafkaError, OSError, TimeoutError) as e:
-        raise kafka.denied(settings, e) or UnavailableError(
-            f"no Kafka broker answers at {settings.brokers} ({type(e).__name__}); "
-            "check STREAM_AGG_BROKERS and that the broker runs"
-        ) from e
+        raise kafka.denied(settings, e) or await kafka.knock(settings) from e
     finally:
         await admin.close()
 
@@ -108,6 +105,8 @@ class About:
     partitions: int
     replicas: int
     cleanup: str | None
+    hidden: bool = False
+    """Whether we have no right to ask how it is configured."""
 
 
 async def about(settings: Settings) -> dict[str, About]:
@@ -117,11 +116,19 @@ async def about(settings: Settings) -> dict[str, About]:
         found = {t["topic"]: t["partitions"] for t in await admin.describe_topics() if t["topic"] in names}
         asked = [ConfigResource(ConfigResourceType.TOPIC, topic) for topic in found]
         cleanup: dict[str, str | None] = {}
+        hidden: set[str] = set()
         for answer in await admin.describe_configs(asked) if asked else ():
-            for _, _, _, topic, entries, *_ in answer.resources:
+            for error, _, _, topic, entries, *_ in answer.resources:
                 cleanup[topic] = dict(entry[:2] for entry in entries).get("cleanup.policy")
+                if for_code(error) is TopicAuthorizationFailedError:
+                    hidden.add(topic)
     return {
-        topic: About(len(parts), min((len(part["replicas"]) for part in parts), default=0), cleanup.get(topic))
+        topic: About(
+            len(parts),
+            min((len(part["replicas"]) for part in parts), default=0),
+            cleanup.get(topic),
+            topic in hidden,
+        )
         for topic, parts in found.items()
     }
 

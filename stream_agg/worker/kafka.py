@@ -125,7 +125,7 @@ def denied(settings: Settings, e: BaseException, operation: str = "READ") -> Str
     if isinstance(e, errors.GroupAuthorizationFailedError):
         return lacking(settings, [f"READ on group {named or settings.app}"])
     if isinstance(e, errors.TransactionalIdAuthorizationFailed):
-        return lacking(settings, [f"WRITE on transactional id {named or settings.app + '.'}"])
+        return lacking(settings, [f"WRITE on transactional id {settings.app}.*"])
     if isinstance(e, errors.ClusterAuthorizationFailedError):
         return lacking(settings, [f"{operation} on the cluster"])
     if isinstance(e, (errors.SaslAuthenticationFailed, errors.AuthenticationFailedError)):
@@ -158,7 +158,9 @@ async def knock(settings: Settings) -> StreamAggError:
                     host.strip("[]"), int(port), request_timeout_ms=int(KNOCK_S * 1000), **security(settings)
                 )
                 try:
-                    await connection.send(MetadataRequest([]))
+                    answer = await connection.send(MetadataRequest([]))
+                    if not answer.brokers:  # a token that is not taken comes back as a word, which aiokafka passes over
+                        raise errors.AuthenticationFailedError("it was not taken")
                 finally:
                     connection.close()
         except (errors.KafkaError, OSError, TimeoutError, ValueError) as e:
@@ -214,5 +216,5 @@ def _name(e: BaseException) -> str:
 
 def _words(e: BaseException) -> str:
     """A foreign error in one line, short."""
-    text = e.strerror if isinstance(e, OSError) and e.strerror else str(e)
+    text = e.strerror if isinstance(e, OSError) and e.strerror else str(e).partition("Error: ")[2] or str(e)
     return " ".join(text.split())[:200] or type(e).__name__

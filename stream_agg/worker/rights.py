@@ -5,11 +5,17 @@ The same table is written into the reference, and is what the tests grant: nothi
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from typing import Any, Literal, NamedTuple
 
 from aiokafka.admin import AIOKafkaAdminClient
-from aiokafka.errors import GroupAuthorizationFailedError, IncompatibleBrokerVersion
+from aiokafka.errors import (
+    GroupAuthorizationFailedError,
+    GroupCoordinatorNotAvailableError,
+    IncompatibleBrokerVersion,
+)
 from aiokafka.protocol.admin import DescribeGroupsResponse_v3
 from aiokafka.protocol.api import Request, RequestStruct, Response
 from aiokafka.protocol.types import Array, Boolean, Int16, Int32, Schema, String
@@ -32,7 +38,8 @@ Side = Literal[
 
 CODES: dict[Operation, int] = {"READ": 3, "WRITE": 4, "CREATE": 5, "DESCRIBE": 8, "DESCRIBE_CONFIGS": 10}
 """Of Kafka's protocol."""
-_REFUSED = frozenset({29, 30})
+_REFUSED, _MOVING = frozenset({29, 30}), frozenset({14, 15, 16})
+_COORDINATOR_S = 20.0  # who looks after a group; a broker that does not say so is found out later
 
 
 class Right(NamedTuple):
@@ -133,15 +140,24 @@ async def ask(admin: AIOKafkaAdminClient, wanted: Iterable[Right], topics: Itera
 
 
 async def _group(admin: AIOKafkaAdminClient, name: str) -> int | None:
-    try:
-        coordinator = await admin.find_coordinator(name)
-        answer: Any = await admin._send_request(_Groups([name]), coordinator)
-    except GroupAuthorizationFailedError:
-        return 0
-    except (NotImplementedError, IncompatibleBrokerVersion):
-        return None
-    (found,) = answer.groups
-    return 0 if found[0] in _REFUSED else _known(found[-1])
+    """A broker makes the topic of its groups when it is first asked for one: that takes a moment."""
+    with suppress(TimeoutError):
+        async with asyncio.timeout(_COORDINATOR_S):
+            while True:
+                try:
+                    answer: Any = await admin._send_request(_Groups([name]), await admin.find_coordinator(name))
+                except GroupAuthorizationFailedError:
+                    return 0
+                except (NotImplementedError, IncompatibleBrokerVersion):
+                    return None
+                except GroupCoordinatorNotAvailableError:
+                    await asyncio.sleep(0.1)
+                    continue
+                (found,) = answer.groups
+                if found[0] not in _MOVING:
+                    return 0 if found[0] in _REFUSED else _known(found[-1])
+                await asyncio.sleep(0.1)
+    return None
 
 
 def _known(operations: int | None) -> int | None:

@@ -48,6 +48,7 @@ async def _work(settings: Settings, stop: asyncio.Event, observer: Observer, tel
     publisher, specs = publisher_of(settings), Specs(settings)
     try:
         await store.peek(0)
+        await store.check()
         await publisher.start()
         await specs.start()
         loop = Loop(settings, store, publisher, specs, observer)

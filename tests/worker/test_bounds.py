@@ -1,4 +1,4 @@
-"""What a record may ask for: each limit by the record that just passes it, and that records cannot cost what they ask."""
+"""What a record may ask for: each limit by the record that just passes it, and what records cannot cost."""
 
 from __future__ import annotations
 
