@@ -30,7 +30,7 @@ ADMIN = "rediss://admin:boss@"
 class Certificates:
     """An authority of our own, the certificate of the servers on this machine, and one for us."""
 
-    def __init__(self, directory: Path, names: Iterable[str] = ("127.0.0.1", "localhost")) -> None:
+    def __init__(self, directory: Path, names: Iterable[str] = ("127.0.0.1",)) -> None:
         directory.mkdir(parents=True, exist_ok=True)
         self.directory = directory
         authority, stranger = trustme.CA(), trustme.CA()

@@ -47,8 +47,8 @@ async def _work(settings: Settings, stop: asyncio.Event, observer: Observer, tel
     store = RedisStore(settings.redis_url, settings.app, settings.redis_timeout_s)
     publisher, specs = publisher_of(settings), Specs(settings)
     try:
-        await store.peek(0)
         await store.check()
+        await store.peek(0)
         await publisher.start()
         await specs.start()
         loop = Loop(settings, store, publisher, specs, observer)
