@@ -9,7 +9,7 @@ from pathlib import Path
 
 from asyncapi import document
 from records import records
-from reference import commands, metrics, settings, topics
+from reference import commands, metrics, rights, settings, topics
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 
@@ -19,7 +19,13 @@ def generated() -> dict[Path, str]:
     schemas = records()
     found = {ROOT / "stream_agg" / "schemas" / f"{name}.json": _json(schema) for name, schema in schemas.items()}
     found[ROOT / "docs" / "asyncapi.json"] = _json(document(schemas))
-    pages = {"settings": settings(), "metrics": metrics(), "topics": topics(schemas), "cli": commands()}
+    pages = {
+        "settings": settings(),
+        "metrics": metrics(),
+        "topics": topics(schemas),
+        "cli": commands(),
+        "rights": rights(),
+    }
     return found | {ROOT / "docs" / "reference" / f"{name}.md": text for name, text in pages.items()}
 
 

@@ -203,8 +203,8 @@ class RedisStore(Store):
 
     def _lacking(self, what: str) -> ConfigError:
         return ConfigError(
-            f"Redis at {self._where} gives our user no right to {what}: grant it; docs/security.md lists what each "
-            "side needs"
+            f"Redis at {self._where} gives our user no right to {what}: grant it; docs/reference/rights.md lists "
+            "those of each side"
         )
 
     @contextmanager

@@ -16,7 +16,14 @@ COMMANDS: dict[Side, tuple[str, ...]] = {
     "doctor": (*_READS, "info", "time"),
     "session": (*_READS, "del", "hkeys", "hset", "sadd", "scan", "scard"),
 }
-"""What each side calls, most of it within scripts: those of the worker, `doctor`, and `session`."""
+"""What each side calls, most of it within scripts."""
+
+WHY: dict[Side, str] = {
+    "worker": "`worker`, and `replay --through-kafka`",
+    "doctor": "`doctor`",
+    "session": "`session`; without `del`, `hset` and `sadd` for all but `import`",
+}
+"""What each side is."""
 
 
 def acl(app: str, side: Side) -> list[str]:

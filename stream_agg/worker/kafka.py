@@ -24,7 +24,7 @@ from stream_agg.worker.settings import PREFIX, Settings
 KNOCK_S = 5.0
 """How long one server may take to say why it lets nobody in."""
 
-ASIDE = "docs/security.md lists the rights of each side"
+ASIDE = "docs/reference/rights.md lists those of each side"
 
 
 def admin(settings: Settings, **more: Any) -> AIOKafkaAdminClient:

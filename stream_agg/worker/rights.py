@@ -100,7 +100,7 @@ def rights(settings: Settings, side: Side) -> list[Right]:
             *on(("actions", "regret", "dead_letters"), "READ"),
             *on(("rules",), "DESCRIBE"),
         ],
-        "doctor": lambda: on(ALL, "DESCRIBE_CONFIGS"),
+        "doctor": lambda: [*on(ALL, "DESCRIBE"), *on(ALL, "DESCRIBE_CONFIGS")],
     }
     return table[side]()
 
