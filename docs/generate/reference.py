@@ -56,7 +56,7 @@ def rights() -> str:
         "A user may be several sides. Those who only send need WRITE on the topics they send to, each on its own.",
         "## Kafka\n\n"
         + _table(["side", "operation", "on"], rows)
-        + "\n\n## Redis\n\nThe rules of a user, after its name, `on` and password. On a cluster every node has them.\n\n"
+        + "\n\n## Redis\n\nThe rules of a user, after name, `on` and password. On a cluster every node has them.\n\n"
         + _table(["side", "rules"], users),
     )
 
