@@ -74,7 +74,21 @@ def _spec(value: bytes) -> bool:
         return False
     if SessionSpec.from_dict(orjson.loads(orjson.dumps(spec.to_dict()))) != spec:
         raise AssertionError("a spec that is written down is another one")
+    if len(spec.actions) * sum(len(alphabet.levels) for alphabet in spec.experts.values()) < 200:
+        _lived(Session(spec))
     return True
+
+
+def _lived(session: Session) -> None:
+    """A forecast and a state of it; what is left can be stored, and comes back."""
+    try:
+        session.decide("e", dict.fromkeys(session.spec.experts, 0.5), EVENT["time"])
+        session.learn("e", 1, EVENT["time"])
+    except InputError:  # of a spec that is strict about one of them
+        pass
+    packed = session.to_bytes()
+    if Session.from_bytes(packed).to_bytes() != packed:
+        raise AssertionError("a session that is stored is another one")
 
 
 def _session(value: bytes) -> bool:

@@ -355,7 +355,8 @@ class _Parser:
         if not isinstance(value, Mapping) or len(value) != 1 or next(iter(value)) not in kinds:
             return self._fault(f"schedule: expected an object with one of {', '.join(kinds)}")
         kind, amount = next(iter(value.items()))
-        if not _is_number(amount) or amount <= 0 or (kind == "every" and amount != int(amount)):
+        # Beyond 64 bits it is no number that JSON writers take: the session could never be stored.
+        if not _is_number(amount) or amount <= 0 or (kind == "every" and (amount >= 2**63 or amount != int(amount))):
             what = "a whole number of at least 1" if kind == "every" else "a positive number"
             return self._fault(f"schedule.{kind}: expected {what}")
         return Schedule(kind, int(amount) if kind == "every" else float(amount))
