@@ -30,6 +30,7 @@ Reason = Literal[
     "late",
     "unknown",
     "conflict",
+    "limit",
 ]
 """The closed list of reasons a dead letter can carry."""
 

@@ -6,6 +6,7 @@ Times are integers of microseconds since 1970-01-01T00:00:00Z (`_us` in names); 
 from __future__ import annotations
 
 import re
+import reprlib
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime, timedelta
@@ -33,6 +34,9 @@ _DURATION = re.compile(
     r"(?:T(?=.)(?:(?P<hours>\d+)H)?(?:(?P<minutes>\d+)M)?(?:(?P<seconds>\d+(?:\.\d{1,6})?)S)?)?",
     re.ASCII,
 )
+
+_SHOWN = reprlib.Repr()  # a plain repr of a thousand lists within each other is an error of its own
+_SHOWN.maxstring = _SHOWN.maxother = 80
 
 
 def parse_time(text: str) -> int:
@@ -101,7 +105,7 @@ def check_id(value: Any, name: str) -> str:
     if type(value) is str and 0 < len(value) <= ID_LENGTH and value.isascii():
         return value
     if not is_text(value, ID_LENGTH):
-        raise EventError("bad_event", f"{name}: expected text of 1 to {ID_LENGTH} characters, got {_short(value)}")
+        raise EventError("bad_event", f"{name}: expected text of 1 to {ID_LENGTH} characters, got {short(value)}")
     return str(value)
 
 
@@ -110,15 +114,16 @@ def is_text(value: Any, longest: int) -> bool:
     return isinstance(value, str) and 0 < len(value) <= longest and (value.isascii() or not _SURROGATE.search(value))
 
 
-def _short(value: Any) -> str:
-    text = repr(value)
+def short(value: Any) -> str:
+    """A value for a message: at most 60 characters, however large or deep it is."""
+    text = _SHOWN.repr(value)
     return text if len(text) <= 60 else text[:57] + "..."
 
 
 def _time(record: Mapping[str, Any]) -> int:
     value = record.get("time")
     if not isinstance(value, str):
-        raise EventError("bad_event", f"time: expected an RFC 3339 text, got {_short(value)}")
+        raise EventError("bad_event", f"time: expected an RFC 3339 text, got {short(value)}")
     try:
         return parse_time(value)
     except ValueError as e:
@@ -149,17 +154,17 @@ class Forecast:
     def from_record(cls, record: Any) -> Forecast:
         """The checked event of a decoded JSON value; `EventError` names the first fault."""
         if not isinstance(record, dict):
-            raise EventError("bad_event", f"expected a JSON object, got {_short(record)}")
+            raise EventError("bad_event", f"expected a JSON object, got {short(record)}")
         reports = record.get("forecasts")
         if not isinstance(reports, dict):
-            raise EventError("bad_event", f"forecasts: expected an object of probabilities, got {_short(reports)}")
+            raise EventError("bad_event", f"forecasts: expected an object of probabilities, got {short(reports)}")
         for expert, p in reports.items():
             if type(p) is float and 0.0 <= p <= 1.0:
                 continue
             if p is not None and not (_number(p) and 0 <= p <= 1):
                 raise EventError(
                     "bad_event",
-                    f"forecasts[{_short(expert)}]: expected a probability in [0, 1] or null, got {_short(p)}",
+                    f"forecasts[{short(expert)}]: expected a probability in [0, 1] or null, got {short(p)}",
                 )
         return cls(
             check_id(record.get("session"), "session"), check_id(record.get("event"), "event"), _time(record), reports
@@ -180,14 +185,14 @@ class State:
     def from_record(cls, record: Any) -> State:
         """The checked event of a decoded JSON value; `EventError` names the first fault."""
         if not isinstance(record, dict):
-            raise EventError("bad_event", f"expected a JSON object, got {_short(record)}")
+            raise EventError("bad_event", f"expected a JSON object, got {short(record)}")
         state, payoff = record.get("state"), record.get("payoff")
         if (state is None) == (payoff is None):
             raise EventError("bad_event", "expected either a state (0 or 1) or a payoff (a number)")
         if state is not None and (not _number(state) or state not in (0, 1)):
-            raise EventError("bad_event", f"state: expected 0 or 1, got {_short(state)}")
+            raise EventError("bad_event", f"state: expected 0 or 1, got {short(state)}")
         if payoff is not None and not (_number(payoff) and abs(payoff) <= LARGEST_PAYOFF):
-            raise EventError("bad_event", f"payoff: expected a number of at most 1e9, got {_short(payoff)}")
+            raise EventError("bad_event", f"payoff: expected a number of at most 1e9, got {short(payoff)}")
         return cls(
             check_id(record.get("session"), "session"),
             check_id(record.get("event"), "event"),

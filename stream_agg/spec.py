@@ -14,7 +14,7 @@ from itertools import chain
 from typing import Any, Literal
 
 from stream_agg.errors import EventError, SpecError
-from stream_agg.events import ID_LENGTH, LARGEST_PAYOFF, is_text, parse_duration
+from stream_agg.events import ID_LENGTH, LARGEST_PAYOFF, is_text, parse_duration, short
 
 MAX_EXPERTS, MAX_ACTIONS, MAX_LEVELS, NAME_LENGTH = 64, 1000, 1001, 128
 
@@ -318,7 +318,7 @@ class _Parser:
     def _pool(self, value: Any, experts: Iterable[str]) -> Any:
         if not isinstance(value, Sequence) or isinstance(value, str) or not value:
             return self._fault("pool: expected a list of at least one member")
-        known, named = {*POOL, *map(_expert, experts)}, [m if isinstance(m, str) else repr(m) for m in value]
+        known, named = {*POOL, *map(_expert, experts)}, [m if isinstance(m, str) else short(m) for m in value]
         unknown = [m for m in dict.fromkeys(named) if m not in known]
         if unknown:
             self._fault(f"pool: no such member: {', '.join(unknown)[:200]}; there are {', '.join(POOL)}, expert:NAME")
@@ -357,7 +357,8 @@ class _Parser:
         if not isinstance(value, Mapping) or len(value) != 1 or next(iter(value)) not in kinds:
             return self._fault(f"schedule: expected an object with one of {', '.join(kinds)}")
         kind, amount = next(iter(value.items()))
-        if not _is_number(amount) or amount <= 0 or (kind == "every" and amount != int(amount)):
+        # Beyond 64 bits it is no number that JSON writers take: the session could never be stored.
+        if not _is_number(amount) or amount <= 0 or (kind == "every" and (amount >= 2**63 or amount != int(amount))):
             what = "a whole number of at least 1" if kind == "every" else "a positive number"
             return self._fault(f"schedule.{kind}: expected {what}")
         return Schedule(kind, int(amount) if kind == "every" else float(amount))

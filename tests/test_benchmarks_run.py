@@ -183,3 +183,12 @@ def test_hybrid() -> None:
     assert robust["state_bytes"] == 0 < hybrid["state_bytes"]
     assert robust["waiting_bytes"] < hybrid["waiting_bytes"]
     assert hybrid["median_us"] > 0
+
+
+@pytest.mark.timeout(150)
+def test_hostile() -> None:
+    found = json.loads(run("hostile.py", "--hostile", "480", "--good", "80"))
+    assert (found["same_actions"], found["worker_lived"], found["sessions_held"]) == (True, True, 24)
+    assert {"bad_json", "bad_event", "bad_spec", "limit", "spec_change", "unknown_session"} <= set(
+        found["dead_letters"]
+    )

@@ -31,7 +31,7 @@ ROOMS = {
     "worker": {"errors", "events", "spec", "session", "store", "watch"},
     "embedded": {"errors"},
     "replay": {"errors", "events", "spec", "learn", "session", "store", "worker"},
-    "monitor": {"errors", "events", "learn", "worker", "replay"},
+    "monitor": {"errors", "events", "learn", "watch", "worker", "replay"},
     "cli": {
         "__init__",
         "errors",
@@ -86,9 +86,11 @@ OWNERS = {
         "worker/batches.py",
         "worker/fetching.py",
         "worker/broker.py",
+        "worker/kafka.py",
         "worker/loop.py",
         "worker/publish.py",
         "worker/marks.py",
+        "worker/rights.py",
         "replay/tap.py",
         "replay/log.py",
         "replay/letters.py",
@@ -102,7 +104,7 @@ OWNERS = {
 CORE = {"__init__", "errors", "events", "spec", "rule", "learn", "session"}
 CORE_STDLIB = {
     "__future__", "bisect", "collections", "dataclasses", "datetime", "functools", "hashlib", "heapq", "itertools",
-    "math", "operator", "re", "statistics", "sys", "typing",
+    "math", "operator", "re", "reprlib", "statistics", "sys", "typing",
 }  # fmt: skip
 WORLDLY_CALLS = {"open", "input", "print", "exec", "eval", "compile", "__import__", "breakpoint"}
 WORLDLY_METHODS = {

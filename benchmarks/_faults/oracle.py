@@ -24,6 +24,8 @@ from scipy.optimize import linprog
 Place = tuple[str, int, int]
 """Topic ("forecasts" or "states"), partition, offset."""
 CLOSE = 1e-9
+LARGEST, DEEPEST = 1 << 17, 8
+"""Bytes of an event, and values within values: the settings' defaults."""
 _DAYS = re.compile(r"P(\d+)D")
 
 
@@ -33,10 +35,14 @@ class Refused(Exception):  # noqa: N818 - it is no error of ours
 
 def event_of(value: bytes, kind: str) -> dict[str, Any]:
     """The checked record of a topic; `Refused` where it is none."""
+    if len(value) > LARGEST:
+        _refuse("limit")
     try:
         record = json.loads(value.decode(), parse_constant=_no_number, parse_float=_finite)
     except (ValueError, RecursionError):
         _refuse("bad_json")
+    if _depth(record) > DEEPEST:
+        _refuse("limit")
     if not isinstance(record, dict):
         _refuse("bad_event")
     for name in ("session", "event"):
@@ -56,6 +62,12 @@ def event_of(value: bytes, kind: str) -> dict[str, Any]:
         if p is not None and not (type(p) in (int, float) and 0 <= p <= 1):
             _refuse("bad_event")
     return record
+
+
+def _depth(value: Any) -> int:
+    if not isinstance(value, (dict, list)):
+        return 0
+    return 1 + max(map(_depth, value.values() if isinstance(value, dict) else value), default=0)
 
 
 def _finite(text: str) -> float:

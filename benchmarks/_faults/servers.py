@@ -90,9 +90,15 @@ class Kafka(Server):
         file = self._data / "server.properties"
         file.write_text("".join(f"{name}={value}\n" for name, value in self._properties(port).items()))
         if not (self._data / "logs" / "meta.properties").exists():
-            format_ = self._java("kafka.tools.StorageTool", "format", "-t", self._cluster, "-c", str(file))
+            format_ = self._java(
+                "kafka.tools.StorageTool", "format", "-t", self._cluster, "-c", str(file), *self._format_options()
+            )
             subprocess.run([self._binary(), *format_], check=True, capture_output=True, cwd=self._data)
         return self._java("kafka.Kafka", str(file))
+
+    def _format_options(self) -> list[str]:
+        """More for the tool that formats its storage."""
+        return []
 
     def _properties(self, port: int) -> dict[str, str]:
         listeners = {"PLAINTEXT": (port, port), "SIDE": self._side or (free_port(), port)}

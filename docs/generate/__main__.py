@@ -9,7 +9,7 @@ from pathlib import Path
 
 from asyncapi import document
 from records import records
-from reference import commands, metrics, python, settings, topics
+from reference import commands, metrics, python, rights, settings, topics
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 
@@ -25,6 +25,7 @@ def generated() -> dict[Path, str]:
         "topics": topics(schemas),
         "cli": commands(),
         "api": python(),
+        "rights": rights(),
     }
     return found | {ROOT / "docs" / "reference" / f"{name}.md": text for name, text in pages.items()}
 

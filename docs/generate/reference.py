@@ -13,8 +13,12 @@ from asyncapi import TOPICS, headers
 from describe import Schema, docs_of
 
 from stream_agg.cli import cli
+from stream_agg.store.rights import WHY as REDIS
+from stream_agg.store.rights import acl
 from stream_agg.watch.names import METRICS
 from stream_agg.worker.broker import COMPACTED
+from stream_agg.worker.rights import WHY
+from stream_agg.worker.rights import rights as least
 from stream_agg.worker.settings import PREFIX, Settings
 
 NOTE = "<!-- Written by `python docs/generate`; do not edit. -->"
@@ -33,6 +37,28 @@ def settings() -> str:
         "Read once at start, from the environment. `NAME_FILE` in place of `NAME` reads the value from a file, for\n"
         "secrets. `stream-agg worker --print-config` shows what is in force, secrets masked.",
         _table(["variable", "default", "type", "what it is"], rows),
+    )
+
+
+def rights() -> str:
+    """The least rights of every side: Kafka's by default names, Redis' as ACL SETUSER takes them."""
+    rows = []
+    for side, what in WHY.items():
+        granted: dict[str, list[str]] = {}
+        for right in least(Settings(), side):
+            where = f"{right.kind} `{right.name}{'*' if right.prefixed else ''}`"
+            granted.setdefault(right.operation, []).append(where)
+        rows += [[what, operation, ", ".join(places)] for operation, places in granted.items()]
+    users = [[what, f"`{' '.join(acl(Settings().app, side))}`"] for side, what in REDIS.items()]
+    return _page(
+        "Rights",
+        "What each side needs, and cannot do without, by the default names of topics and app. A name that ends in `*`\n"
+        "is a prefix (`--resource-pattern-type prefixed`). READ and WRITE contain DESCRIBE.\n"
+        "A user may be several sides. Those who only send need WRITE on the topics they send to, each on its own.",
+        "## Kafka\n\n"
+        + _table(["side", "operation", "on"], rows)
+        + "\n\n## Redis\n\nThe rules of a user, after name, `on` and password. On a cluster every node has them.\n\n"
+        + _table(["side", "rules"], users),
     )
 
 

@@ -198,6 +198,15 @@ def columns(rows: Sequence[Sequence[str]]) -> str:
     return "\n".join([lines[0], "  ".join("-" * w for w in widths), *lines[1:]])
 
 
+def printable(text: str) -> str:
+    """Text without power over a terminal: what does not print is written as its escape.
+
+    >>> printable("rain\\x1b[2J")
+    'rain\\\\x1b[2J'
+    """
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+
+
 def spec_of(value: Any, changes: Mapping[str, Any], session: str | None) -> SessionSpec:
     """The spec with `--set` and `--session` applied; `SpecError` lists every fault."""
     if isinstance(value, dict):

@@ -9,12 +9,13 @@ from typing import Any, TypeVar, get_args
 import click
 import orjson
 
-from stream_agg.cli.common import columns, progress_bar, settings_of
+from stream_agg.cli.common import columns, printable, progress_bar, settings_of
 from stream_agg.errors import ConfigError, Reason
 from stream_agg.events import format_time, parse_time
 from stream_agg.replay import letters as rooms
 from stream_agg.replay.letters import Letter, Letters, Wanted
 from stream_agg.replay.log import Log
+from stream_agg.worker.rights import Side
 from stream_agg.worker.settings import Settings
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -60,7 +61,7 @@ def dead_letters() -> None:
 @click.option("--limit", type=click.IntRange(min=1), default=100, show_default=True, help="The last so many.")
 def list_(with_redriven: bool, limit: int, as_json: bool, brokers: str | None, **choice: Any) -> None:
     """List dead letters: what was wrong, where the record stood, how often."""
-    letters = _read(settings_of(brokers=brokers), choice)
+    letters = _read(settings_of(brokers=brokers), "dead letters", choice)
     shown = list(letters.found if with_redriven else letters.open())
     if as_json:
         click.echo(orjson.dumps([_record(letter, letters) for letter in shown[-limit:]]))
@@ -72,7 +73,7 @@ def list_(with_redriven: bool, limit: int, as_json: bool, brokers: str | None, *
     for letter in shown[-limit:]:
         source, name = f"{letter.source}@{letter.source_offset}", letter.key.decode("utf-8", "replace")
         rows.append((letter.place, _time(letter), letter.reason, source, name[:SHOWN], letter.detail[:SHOWN]))
-    click.echo(columns(rows))
+    click.echo(columns([tuple(map(printable, row)) for row in rows]))
     counts = Counter(letter.reason for letter in shown)
     click.echo(f"\n{len(shown):,}: " + ", ".join(f"{n:,} {reason}" for reason, n in counts.most_common()))
 
@@ -89,7 +90,7 @@ def redrive(everything: bool, dry_run: bool, as_json: bool, brokers: str | None,
     if not everything and not any(choice.values()):
         raise ConfigError("choose by --reason, --session, --offset, --since or --until, or give --all")
     settings = settings_of(brokers=brokers)
-    letters = _read(settings, choice)
+    letters = _read(settings, "dead letters" if dry_run else "redrive", choice)
     chosen = list(letters.open())
     short = [letter for letter in chosen if letter.truncated]
     whole = [letter for letter in chosen if not letter.truncated]
@@ -109,7 +110,7 @@ def redrive(everything: bool, dry_run: bool, as_json: bool, brokers: str | None,
         click.echo(f"left out, because their end is missing: {', '.join(letter.place for letter in short)}", err=True)
 
 
-def _read(settings: Settings, choice: dict[str, Any]) -> Letters:
+def _read(settings: Settings, side: Side, choice: dict[str, Any]) -> Letters:
     for place in choice["places"]:
         partition, colon, offset = place.partition(":")
         if not (colon and partition.isdigit() and offset.isdigit()):
@@ -121,7 +122,7 @@ def _read(settings: Settings, choice: dict[str, Any]) -> Letters:
         _milliseconds("--since", choice["since"], 0.0),
         _milliseconds("--until", choice["until"], float("inf")),
     )
-    with Log(settings) as log:
+    with Log(settings, side) as log:
         return rooms.read(log, wanted)
 
 

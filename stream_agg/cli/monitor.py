@@ -12,7 +12,7 @@ from typing import Any
 import click
 import orjson
 
-from stream_agg.cli.common import columns, settings_of, stopping
+from stream_agg.cli.common import columns, printable, settings_of, stopping
 from stream_agg.errors import InputError
 from stream_agg.monitor.alarms import ago
 from stream_agg.monitor.charts import calibration
@@ -142,15 +142,6 @@ def table(shown: dict[str, Any], chosen: Watched | None = None) -> str:
     if chosen is not None:
         parts.append(_calibration(chosen))
     return "\n\n".join(parts)
-
-
-def printable(text: str) -> str:
-    """Text without power over a terminal: what does not print is written as its escape.
-
-    >>> printable("rain\\x1b[2J")
-    'rain\\\\x1b[2J'
-    """
-    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
 
 
 _HEAD = ("session", "action", "round", "gap", "regret", "payoff", "single", "map", "open", "oldest", "heard")

@@ -12,12 +12,13 @@ from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import asynccontextmanager, suppress
 
 import orjson
-from aiokafka import AIOKafkaConsumer, ConsumerRecord, TopicPartition
+from aiokafka import ConsumerRecord, TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient
 from aiokafka.errors import KafkaError
 
-from stream_agg.errors import UnavailableError
+from stream_agg.errors import StreamAggError, UnavailableError
 from stream_agg.monitor.view import Kind, View
+from stream_agg.worker import kafka
 from stream_agg.worker.broker import count_partitions
 from stream_agg.worker.settings import Settings
 
@@ -49,27 +50,29 @@ class Reader:
     async def start(self) -> None:
         """Connect and go to where the look back begins. `UnavailableError` where no broker answers, `RefusedError`
         where a topic is missing."""
-        partitions = await count_partitions(self.settings)
+        partitions = await count_partitions(self.settings, "monitor")
         outputs = (*self._kinds, self.settings.topic_dead_letters)
         to = self.settings
         # The workers' group commits no offsets of the sessions topic, which it reads by itself.
         self._inputs = [
             TopicPartition(t, p) for t in (to.topic_forecasts, to.topic_states) for p in range(partitions[t])
         ]
-        self._consumer = AIOKafkaConsumer(
-            bootstrap_servers=to.broker_list,
+        self._consumer = kafka.consumer(
+            to,
             enable_auto_commit=False,
             auto_offset_reset="earliest",
             fetch_max_wait_ms=100,  # a broker waits as long before it says that there is nothing
         )
         try:
-            await self._consumer.start()
+            await kafka.start(to, self._consumer)
             at = [TopicPartition(topic, p) for topic in outputs for p in range(partitions[topic])]
             self._consumer.assign(at)
             first, ends = await self._consumer.beginning_offsets(at), await self._consumer.end_offsets(at)
-        except (KafkaError, OSError) as e:
+        except (KafkaError, OSError, StreamAggError) as e:
             await self._consumer.stop()
-            raise UnavailableError(f"no Kafka broker answers at {self.settings.brokers}: {e}") from e
+            if isinstance(e, StreamAggError):
+                raise
+            raise kafka.denied(to, e) or UnavailableError(f"no Kafka broker answers at {to.brokers}: {e}") from e
         for tp in at:
             back = LOOK_BACK[self._kinds.get(tp.topic, "dead")]
             self._consumer.seek(tp, max(first[tp], ends[tp] - back))
@@ -143,7 +146,7 @@ class Reader:
 
     async def _look(self) -> None:
         if self._admin is None:
-            admin = AIOKafkaAdminClient(bootstrap_servers=self.settings.broker_list, request_timeout_ms=5000)
+            admin = kafka.admin(self.settings, request_timeout_ms=5000)
             self._admin = admin
             await admin.start()
         group, at = self.settings.app, self._inputs

@@ -7,13 +7,11 @@ that lets its own name point here is refused. Any other address needs a token.
 from __future__ import annotations
 
 import asyncio
-import hmac
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from functools import cache
 from importlib.resources import files
-from ipaddress import ip_address
 
 import orjson
 from aiohttp import web
@@ -23,6 +21,8 @@ from stream_agg.errors import ConfigError
 from stream_agg.monitor.shown import detail, overview
 from stream_agg.monitor.view import View
 from stream_agg.replay.page import DRAW, TONES
+from stream_agg.watch import door
+from stream_agg.watch.door import bearer, loopback, name_of, right
 from stream_agg.worker.settings import Settings
 
 PUSH_S = 0.2
@@ -36,26 +36,12 @@ COOKIE = "stream_agg_monitor"
 # plotly begins its style sheet with an empty style element, whose hash this is; its rules come by script then.
 _EMPTY = "'sha256-47DEQpj8HBSa+/TImW+5JCeuQeRkm5NMpJWZG3hSuFU='"
 HEADERS = {
+    **door.HEADERS,
     "Content-Security-Policy": "default-src 'none'; script-src 'self'; connect-src 'self'; img-src 'self' data:; "
     f"style-src 'self' {_EMPTY}; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
-    "Cross-Origin-Opener-Policy": "same-origin",
-    "Cross-Origin-Resource-Policy": "same-origin",
-    "Permissions-Policy": "camera=(), geolocation=(), microphone=()",
-    "Referrer-Policy": "no-referrer",
-    "Server": "stream_agg",
-    "X-Content-Type-Options": "nosniff",
-    "X-Frame-Options": "DENY",
 }
 
 _Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
-
-
-def loopback(host: str) -> bool:
-    """Whether only this machine can reach a server bound there."""
-    try:
-        return ip_address(host.strip("[]")).is_loopback
-    except ValueError:
-        return host == "localhost"
 
 
 def check(settings: Settings) -> None:
@@ -121,7 +107,7 @@ class _Page:
     def _refused(self, request: web.Request) -> web.Response | None:
         """The answer to one who may not look; None to one who may."""
         if not self.token:
-            if self.local and not loopback(_host(request.host)):
+            if self.local and not loopback(name_of(request.host)):
                 return web.Response(status=403, text="Ask for this page by a loopback address, such as 127.0.0.1.")
             return None
         given = request.query.get("token")
@@ -129,13 +115,13 @@ class _Page:
             answer = web.Response(status=303, headers={"Location": "/"})
             answer.set_cookie(COOKIE, given, httponly=True, samesite="Strict")
             return answer
-        bearer = request.headers.get("Authorization", "").removeprefix("Bearer ")
-        if self._right(bearer) or self._right(request.cookies.get(COOKIE, "")):
+        brought = (bearer(request.headers.get("Authorization", "")), request.cookies.get(COOKIE, ""))
+        if any(self._right(one) for one in brought):
             return None
         return web.Response(status=401, text="Open this page as /?token=..., with the token it was started with.")
 
     def _right(self, given: str) -> bool:
-        return hmac.compare_digest(given.encode("utf-8", "replace"), self.token.encode())
+        return right(self.token, given)
 
     async def _events(self, request: web.Request) -> web.StreamResponse:
         if self.streams >= STREAMS:
@@ -177,11 +163,6 @@ class _Page:
                 spent_s = time.monotonic() - now
                 await answer.write(b"data: " + orjson.dumps(shown) + b"\n\n")
             await asyncio.sleep(max(PUSH_S, 4 * spent_s))  # a fifth of the time at most, however many sessions
-
-
-def _host(host: str) -> str:
-    """The name in a Host header, without its port."""
-    return host.rpartition("]")[0] + "]" if host.startswith("[") else host.partition(":")[0]
 
 
 def _fixed(text: bytes, kind: str) -> _Handler:

@@ -11,12 +11,12 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import partial
 
-from aiokafka import AIOKafkaProducer
 from aiokafka.errors import KafkaError
 
 from stream_agg.errors import ConfigError, UnavailableError
 from stream_agg.replay.log import At, Log, Record
 from stream_agg.replay.published import Stream
+from stream_agg.worker import kafka
 from stream_agg.worker.settings import Settings
 
 MARK = "redriven"
@@ -104,14 +104,16 @@ def redrive(settings: Settings, letters: Iterable[Letter], progress: Callable[[i
     try:
         return asyncio.run(_redrive(settings, letters, progress))
     except (KafkaError, OSError) as e:
-        raise UnavailableError(f"Kafka at {settings.brokers} takes no records: {e!r}") from e
+        raise kafka.denied(settings, e, "WRITE") or UnavailableError(
+            f"Kafka at {settings.brokers} takes no records: {e!r}"
+        ) from e
 
 
 async def _redrive(settings: Settings, letters: Iterable[Letter], progress: Callable[[int], None]) -> int:
-    producer = AIOKafkaProducer(bootstrap_servers=settings.broker_list, acks="all", max_request_size=16 << 20)
+    producer = kafka.producer(settings, acks="all", max_request_size=16 << 20)
     sent = 0
     try:
-        await producer.start()
+        await kafka.start(settings, producer)
         for letter in letters:
             if letter.source.topic not in settings.inputs:
                 raise ConfigError(

@@ -13,12 +13,13 @@ from types import TracebackType
 from typing import Any, NamedTuple, Protocol, Self, TypeVar
 
 from aiokafka import AIOKafkaConsumer, TopicPartition
-from aiokafka.admin import AIOKafkaAdminClient
 from aiokafka.errors import KafkaError
 from aiokafka.partitioner import murmur2
 
 from stream_agg.errors import UnavailableError
+from stream_agg.worker import kafka
 from stream_agg.worker.broker import count_partitions
+from stream_agg.worker.rights import Side
 from stream_agg.worker.settings import Settings
 
 T = TypeVar("T")
@@ -72,13 +73,13 @@ def partition_of(key: bytes, count: int) -> int:
 
 
 class Log:
-    """The topics of a deployment, to be read and never written. A context manager.
+    """The topics of a deployment, to be read and never written, by the rights of a side. A context manager.
 
     Every method raises `UnavailableError` where the broker does not answer.
     """
 
-    def __init__(self, settings: Settings) -> None:
-        self.settings = settings
+    def __init__(self, settings: Settings, side: Side = "verify") -> None:
+        self.settings, self._side = settings, side
         self._loop = asyncio.new_event_loop()
 
     def __enter__(self) -> Self:
@@ -99,7 +100,7 @@ class Log:
 
     def partitions(self) -> dict[str, int]:
         """topic -> partitions; `RefusedError` where one is missing."""
-        return self._ask(count_partitions(self.settings))
+        return self._ask(count_partitions(self.settings, self._side))
 
     def spans(self, places: Iterable[At]) -> dict[At, Span]:
         """What partitions hold now."""
@@ -125,11 +126,13 @@ class Log:
         try:
             return self._loop.run_until_complete(asking)
         except (KafkaError, OSError, TimeoutError) as e:
-            raise UnavailableError(f"Kafka at {self.settings.brokers} does not give what it holds: {e!r}") from e
+            raise kafka.denied(self.settings, e) or UnavailableError(
+                f"Kafka at {self.settings.brokers} does not give what it holds: {e!r}"
+            ) from e
 
     async def _connect(self) -> AIOKafkaConsumer:
-        consumer = AIOKafkaConsumer(
-            bootstrap_servers=self.settings.broker_list,
+        consumer = kafka.consumer(
+            self.settings,
             enable_auto_commit=False,
             auto_offset_reset="none",  # what is gone is to be said
             isolation_level="read_committed",  # what a producer aborted was never sent
@@ -137,7 +140,7 @@ class Log:
             fetch_max_wait_ms=50,  # where a topic ends, an answer with nothing is soon enough
         )
         try:
-            await consumer.start()
+            await kafka.start(self.settings, consumer)
         except BaseException:
             await consumer.stop()
             raise
@@ -156,8 +159,8 @@ class Log:
         return {At(*at): Span(first[at], max(ends[at], self._consumer.last_stable_offset(at))) for at in places}
 
     async def _committed(self, places: list[TopicPartition]) -> dict[At, int]:
-        admin = AIOKafkaAdminClient(bootstrap_servers=self.settings.broker_list)
-        await admin.start()
+        admin = kafka.admin(self.settings)
+        await kafka.start(self.settings, admin)
         try:
             found = await admin.list_consumer_group_offsets(self.settings.app, partitions=places)
         finally:

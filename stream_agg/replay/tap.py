@@ -11,11 +11,12 @@ from types import TracebackType
 from typing import Any
 
 import orjson
-from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
+from aiokafka import TopicPartition
 from aiokafka.errors import KafkaError
 
 from stream_agg.errors import ConfigError, StreamAggError, UnavailableError
 from stream_agg.store.redis import RedisStore
+from stream_agg.worker import kafka
 from stream_agg.worker.broker import count_partitions
 from stream_agg.worker.settings import Settings
 
@@ -35,10 +36,8 @@ class Tap:
         self.moved = 0
         """Grows whenever an output or an offset moves: something is alive."""
         self._store = RedisStore(settings.redis_url, settings.app, settings.redis_timeout_s)
-        self._producer = AIOKafkaProducer(bootstrap_servers=settings.broker_list, acks="all", linger_ms=5)
-        self._consumer = AIOKafkaConsumer(
-            bootstrap_servers=settings.broker_list, enable_auto_commit=False, auto_offset_reset="earliest"
-        )
+        self._producer = kafka.producer(settings, acks="all", linger_ms=5)
+        self._consumer = kafka.consumer(settings, enable_auto_commit=False, auto_offset_reset="earliest")
         self._partitions: dict[str, int] = {}
         self._collecting: asyncio.Task[None] | None = None
         self._sending: list[asyncio.Future[Any]] = []
@@ -46,14 +45,16 @@ class Tap:
 
     async def __aenter__(self) -> Tap:
         try:
-            self._partitions = await count_partitions(self.settings)
-            await self._producer.start()
-            await self._consumer.start()
+            self._partitions = await count_partitions(self.settings, "replay")
+            await kafka.start(self.settings, self._producer)
+            await kafka.start(self.settings, self._consumer)
             await self._assign()
         except BaseException as e:
             await self.__aexit__(None, None, None)
             if isinstance(e, (KafkaError, OSError)):
-                raise UnavailableError(f"the Kafka broker at {self.settings.brokers} failed: {e}") from e
+                raise kafka.denied(self.settings, e) or UnavailableError(
+                    f"the Kafka broker at {self.settings.brokers} failed: {e}"
+                ) from e
             raise
         self._collecting = asyncio.create_task(self._collect())
         return self

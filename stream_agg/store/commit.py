@@ -45,6 +45,24 @@ for i = 3, #KEYS do found[i] = redis.call('HGETALL', KEYS[i]) end
 return found
 """)
 
+# A command that the user may not call would end a commit half-way: each is tried on a key that nobody else uses.
+CHECK = Script("""
+local tries = {
+  hset = {KEYS[1], 'a', '1'}, hget = {KEYS[1], 'a'}, hgetall = {KEYS[1]}, hincrby = {KEYS[1], 'a', 1},
+  hdel = {KEYS[1], 'b'}, sadd = {KEYS[2], 'a'}, smembers = {KEYS[2]}, sismember = {KEYS[2], 'a'}, srem = {KEYS[2], 'b'},
+  pexpire = {KEYS[1], 1000}, del = {KEYS[1], KEYS[2]}
+}
+local lacking = {}
+for _, command in ipairs(ARGV) do
+  local said = redis.pcall(command, unpack(tries[command]))
+  if type(said) == 'table' and said.err and (said.err:find('permission') or said.err:find("can't run")) then
+    table.insert(lacking, command)
+  end
+end
+return lacking
+""")
+CHECKED = ("hset", "hget", "hgetall", "hincrby", "hdel", "sadd", "smembers", "sismember", "srem", "pexpire", "del")
+
 _OWNED = f"""
 local function refusal()
   if redis.call('HGET', KEYS[1], '{EPOCH}') ~= ARGV[2] then return 'fenced' end

@@ -5,7 +5,8 @@
     redis+sentinel://user:password@host:26379,host:26379/master/0   sentinels, the name they give the master, a database
 
 `rediss+cluster` and `rediss+sentinel` are the same with TLS. User and password are those of the servers; options such
-as `?socket_timeout=3` follow as in redis-py. Nothing is connected here.
+as `?socket_timeout=3` follow as in redis-py: `ssl_ca_certs` names the authority of the server's certificate, which is
+checked together with its name, `ssl_certfile` and `ssl_keyfile` our own. Nothing is connected here.
 """
 
 from __future__ import annotations
@@ -119,9 +120,11 @@ def _named(hosts: list[tuple[str, int]]) -> str:
 
 
 def _options(url: str, timeout_s: float) -> dict[str, Any]:
+    tls = {"ssl_check_hostname": True} if url.startswith("rediss") else {}  # which redis-py did not until its version 6
     return {
         "socket_timeout": timeout_s,
         "socket_connect_timeout": timeout_s,
+        **tls,
         **parse_url(url),
         "decode_responses": False,
         "protocol": 2,  # all that is needed, and the same answers from every server and every redis-py

@@ -4,6 +4,7 @@
     {app:3}:outbox                hash: number -> blob
     {app:3}:sessions              set: ids of the sessions held
     {app:3}:s:<session>:<table>   hash: field -> JSON text
+    {app:3}:check:1, :2           for a moment at a worker's start: what may be done is tried there
 
 A cluster hashes what stands between the first pair of braces, so all keys of a partition are in one slot, whatever a
 session id holds.
@@ -36,6 +37,7 @@ class Keys:
         self.meta = f"{self._tag}:meta"
         self.outbox = f"{self._tag}:outbox"
         self.sessions = f"{self._tag}:sessions"
+        self.check = (f"{self._tag}:check:1", f"{self._tag}:check:2")
 
     def tables(self, session: str) -> list[str]:
         """The keys of a session, in the order of `TABLES`."""

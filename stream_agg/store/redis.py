@@ -6,6 +6,8 @@ failed may have been applied, and only the caller knows whether to repeat it.
 
 from __future__ import annotations
 
+import re
+import ssl
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -14,7 +16,19 @@ from typing import Any
 from redis import exceptions as theirs
 
 from stream_agg.errors import ConfigError, RefusedError, UnavailableError
-from stream_agg.store.commit import CLAIM, COMMIT, LOAD, PEEK, SESSIONS, TRIM, Argument, Script, commit_call
+from stream_agg.store.commit import (
+    CHECK,
+    CHECKED,
+    CLAIM,
+    COMMIT,
+    LOAD,
+    PEEK,
+    SESSIONS,
+    TRIM,
+    Argument,
+    Script,
+    commit_call,
+)
 from stream_agg.store.connect import connect
 from stream_agg.store.keys import EPOCH, NEXT, RESTORING, VERSION, Keys
 from stream_agg.store.tables import SCHEMA, TABLES, Claim, Commit, Committed, Outcome, Store, Tables
@@ -46,7 +60,6 @@ _NOT_LET_IN = (
     theirs.AuthenticationError,
     theirs.AuthorizationError,
     theirs.AuthenticationWrongNumberOfArgsError,
-    theirs.NoPermissionError,
 )
 
 
@@ -136,6 +149,13 @@ class RedisStore(Store):
                 found = await pipe.execute()
         return {partition: int(epoch or 0) for partition, epoch in zip(asked, found, strict=True)}
 
+    async def check(self) -> None:
+        """`ConfigError` naming every command that a worker calls and our user may not."""
+        with self._answering():
+            lacking = await self._run(CHECK, [*self._keys(0).check], [*CHECKED])
+        if lacking:
+            raise self._lacking(", ".join(command.decode() for command in lacking))
+
     async def about(self) -> About:
         """The server, for a check-up."""
         with self._answering():
@@ -181,22 +201,37 @@ class RedisStore(Store):
             "stream-agg that wrote it, or start afresh under another app name"
         )
 
+    def _lacking(self, what: str) -> ConfigError:
+        return ConfigError(
+            f"Redis at {self._where} gives our user no right to {what}: grant it; docs/reference/rights.md lists "
+            "those of each side"
+        )
+
     @contextmanager
     def _answering(self) -> Iterator[None]:
         """Turn what redis-py raises into our errors, none of which holds more of the URL than host and port."""
         server = f"Redis at {self._where}"
         try:
             yield
+        except theirs.NoPermissionError as e:
+            raise self._lacking(_right(e)) from e
         except _NOT_LET_IN as e:
-            raise ConfigError(
-                f"{server} does not let us in ({_line(e)}): check user and password in the URL, and the user's ACL"
-            ) from e
+            raise ConfigError(f"{server} does not let us in ({_line(e)}): check user and password in the URL") from e
         except (theirs.RedisError, theirs.RedisClusterException, OSError) as e:
+            if (fault := _tls(e)) is not None:
+                raise ConfigError(
+                    f"no TLS with {server} ({fault}): name the authority of its certificate in the URL "
+                    "(?ssl_ca_certs=), and the server as the certificate does; rediss:// needs a port that speaks TLS"
+                ) from e
+            if (right := _lacks(e)) is not None:
+                raise self._lacking(right) from e
             remedy = _remedy(e)
             if remedy:
                 raise UnavailableError(f"{server} {remedy}") from e
             if isinstance(e, (theirs.ConnectionError, theirs.TimeoutError, theirs.RedisClusterException, OSError)):
-                raise UnavailableError(f"{server} does not answer ({_line(e)}): start it, or check the URL") from e
+                raise UnavailableError(
+                    f"{server} does not answer ({_line(e)}): start it, or check the URL, and whether it wants rediss://"
+                ) from e
             raise RefusedError(
                 f"{server} refused: {_line(e)}; check that it is Redis 5 or later and no one else's"
             ) from e
@@ -212,6 +247,29 @@ def _view(partition: int, meta: Mapping[bytes, bytes], outbox: Mapping[bytes, by
 def _pairs(flat: list[bytes]) -> dict[bytes, bytes]:
     """What a script returns for HGETALL: names and values in turn."""
     return dict(zip(flat[::2], flat[1::2], strict=True))
+
+
+def _tls(e: BaseException) -> str | None:
+    """What went wrong with TLS, if that did: redis-py hides it behind an error of its own."""
+    seen: BaseException | None = e
+    while seen is not None:
+        if isinstance(seen, ssl.SSLError):
+            return getattr(seen, "verify_message", "") or seen.reason or "handshake failed"
+        seen = seen.__cause__ or seen.__context__
+    return None
+
+
+def _lacks(e: Exception) -> str | None:
+    """The right that an error inside a script says is missing: it comes as text, and not as an error of its own."""
+    said = str(e)
+    inside = isinstance(e, theirs.ResponseError) and "script" in said
+    return _right(e) if inside and ("permission" in said or "can't run" in said) else None
+
+
+def _right(e: Exception) -> str:
+    """The command that the server names, or all it says."""
+    named = re.search(r"'([a-z|]+)'", str(e))
+    return f"call {named[1]}" if named else f"do that ({_line(e)})"
 
 
 def _remedy(e: Exception) -> str | None:

@@ -13,6 +13,7 @@ from typing import Any, Protocol
 import aiokafka
 import faust
 from aiokafka.errors import KafkaError
+from faust.auth import OAuthCredentials, SASLCredentials, SSLCredentials
 from mode import CrashingSupervisor
 from yarl import URL
 
@@ -74,6 +75,7 @@ def build_app(
     topics: Sequence[str],
     handler: Handler,
     instance: str | None = None,
+    security: Mapping[str, Any] | None = None,
     session_timeout_s: float = 30.0,
     rebalance_timeout_s: float = 60.0,
     commit_interval_s: float = 1.0,
@@ -88,6 +90,7 @@ def build_app(
 
     - `instance`: a name that the worker keeps when it is started again: its partitions wait for it through the session
       timeout, and the others are not disturbed. None: a rebalance at every start and stop.
+    - `security`: what aiokafka is told about TLS and credentials (`kafka.security`). None: nothing.
     - `session_timeout_s`: how long a worker may be silent before its partitions go to others. 30: longer than any pause
       of a healthy process, short enough to wait for.
     - `rebalance_timeout_s`: how long the others wait for a worker to join again. 60, as in Faust.
@@ -100,6 +103,7 @@ def build_app(
     app = _App(
         app_id,
         broker=[URL(f"kafka://{broker}") for broker in brokers],
+        broker_credentials=_credentials(security or {}),
         consumer_group_instance_id=instance,
         broker_session_timeout=session_timeout_s,
         broker_heartbeat_interval=min(3.0, session_timeout_s / 3),
@@ -136,6 +140,21 @@ def build_app(
 
     app.agent(BatchTopic(app, topics=list(topics), acks=False), name="work")(work)
     return app
+
+
+def _credentials(security: Mapping[str, Any]) -> Any:
+    """In Faust's words."""
+    context = security.get("ssl_context")
+    if "sasl_oauth_token_provider" in security:
+        return OAuthCredentials(oauth_cb=security["sasl_oauth_token_provider"], ssl_context=context)
+    if "sasl_mechanism" in security:
+        return SASLCredentials(
+            username=security["sasl_plain_username"],
+            password=security["sasl_plain_password"],
+            mechanism=security["sasl_mechanism"],
+            ssl_context=context,
+        )
+    return SSLCredentials(context) if context is not None else None
 
 
 def worked(app: faust.App) -> dict[tuple[str, int], int] | None:

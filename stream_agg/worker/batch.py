@@ -14,12 +14,12 @@ from typing import Any, NamedTuple
 from stream_agg.errors import EventError, InputError, SpecError
 from stream_agg.events import Dropped, Forecast, RuleRecord, State
 from stream_agg.session.engine import Output, Session
-from stream_agg.spec import SessionSpec
 from stream_agg.store.tables import SessionChange
 from stream_agg.watch.names import Outcome
 from stream_agg.watch.names import Output as Role
 from stream_agg.watch.observer import Facts
-from stream_agg.worker.wire import Applied, Encoder, Header, Place, Record, Row, decode
+from stream_agg.worker.bounds import DEFAULT, Bounds
+from stream_agg.worker.wire import Applied, Encoder, Header, Place, Record, Row
 
 Event = Forecast | State
 Decoder = Callable[[Any], Event]
@@ -47,6 +47,8 @@ class Batch:
     """Headers that every output gets beside its own: of tracing."""
     specs_seen: int = 0
     """The next offset of the sessions topic: specs before it were applied."""
+    opened: int = 0
+    """Sessions that the partition has, in memory or not."""
     rows: list[Row] = field(default_factory=list)
     touched: set[str] = field(default_factory=set)
     fresh: set[str] = field(default_factory=set)
@@ -55,6 +57,11 @@ class Batch:
     """Of every record, whether it could not be used."""
     fault: str = ""
     """What was wrong with the last such record."""
+
+    @property
+    def bounds(self) -> Bounds:
+        """What a record may ask for."""
+        return Bounds(self.encoder.settings)
 
     def event(self, read: Read) -> None:
         """Apply a forecast or state."""
@@ -91,12 +98,14 @@ class Batch:
             if not place.value:
                 self._count("closed" if self._close(name, place) else "ignored")
                 return
-            spec = SessionSpec.from_dict(decode(place.value))
+            spec = self.bounds.spec(place.value)
             if spec.session != name:
                 raise SpecError([f"the record's key is {name!r}, not the session id {spec.session!r}"])
             session = self.sessions.get(name)
             if session is None:
+                self.bounds.room(self.opened)
                 self.sessions[name] = Session(spec)
+                self.opened += 1
                 self.fresh.add(name)
                 self.closed.pop(name, None)
             else:
@@ -135,6 +144,7 @@ class Batch:
         if session is None:
             return False  # nothing to close; a compacted topic repeats its nulls
         self.closed[name] = session
+        self.opened -= 1
         self._emit(session, [session.close()], place)
         return True
 
@@ -167,10 +177,12 @@ class Batch:
         self.rows.append(row._replace(headers=row.headers + self.context) if self.context else row)
 
 
-def read(record: Record, decoder: Decoder) -> Read:
-    """Decode a record once, at the door."""
+def read(record: Record, decoder: Decoder, bounds: Bounds = DEFAULT) -> Read:
+    """Decode and check a record once, at the door."""
     try:
-        return Read(record, decoder(decode(record.value)))
+        event = decoder(bounds.event(record.value or b""))
+        bounds.ids(event)
+        return Read(record, event)
     except InputError as e:
         return Read(record, e)
 

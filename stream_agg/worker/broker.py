@@ -8,15 +8,17 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Iterable, Mapping
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
-from aiokafka import AIOKafkaConsumer, ConsumerRecord, TopicPartition
+from aiokafka import ConsumerRecord, TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
-from aiokafka.errors import KafkaError, TopicAlreadyExistsError
+from aiokafka.errors import KafkaError, TopicAlreadyExistsError, TopicAuthorizationFailedError, for_code
 
-from stream_agg.errors import RefusedError, UnavailableError
+from stream_agg.errors import RefusedError, StreamAggError, UnavailableError
+from stream_agg.worker import kafka
+from stream_agg.worker.rights import Side, ask, rights
 from stream_agg.worker.settings import Settings
 
 COMPACTED = frozenset({"topic_sessions", "topic_rules"})
@@ -30,16 +32,14 @@ SPECS_WAIT_S = 10.0
 
 @asynccontextmanager
 async def reachable(settings: Settings) -> AsyncIterator[AIOKafkaAdminClient]:
-    """An admin client; `UnavailableError` in one line where no broker answers."""
-    admin = AIOKafkaAdminClient(bootstrap_servers=settings.broker_list, request_timeout_ms=10_000)
+    """An admin client; `UnavailableError` in one line where no broker answers, `ConfigError` or `RefusedError` where
+    it does not let us in."""
+    admin = kafka.admin(settings, request_timeout_ms=10_000)
     try:
-        await asyncio.wait_for(admin.start(), 15)
+        await kafka.start(settings, admin)
         yield admin
     except (KafkaError, OSError, TimeoutError) as e:
-        raise UnavailableError(
-            f"no Kafka broker answers at {settings.brokers} ({type(e).__name__}); "
-            "check STREAM_AGG_BROKERS and that the broker runs"
-        ) from e
+        raise kafka.denied(settings, e) or await kafka.knock(settings) from e
     finally:
         await admin.close()
 
@@ -54,24 +54,41 @@ async def create_topics(settings: Settings) -> None:
                 continue
             cleanup = "compact" if name in COMPACTED else "delete"
             new = NewTopic(topic, settings.partitions, 1, topic_configs={"cleanup.policy": cleanup})
-            with suppress(TopicAlreadyExistsError):  # another worker was faster
-                await admin.create_topics([new])
+            await _create(settings, admin, new)
         async with asyncio.timeout(_KNOWN_S):  # a broker may answer for a moment as if they were not there
             while not set(names.values()) <= set(await admin.list_topics()):  # noqa: ASYNC110 # it can only be asked
                 await asyncio.sleep(0.1)
 
 
-async def count_partitions(settings: Settings) -> dict[str, int]:
-    """topic -> partitions; `RefusedError` where a topic is missing, or the counts of the input topics differ."""
+async def _create(settings: Settings, admin: AIOKafkaAdminClient, new: NewTopic) -> None:
+    answer = await admin.create_topics([new])
+    for _, code, *said in answer.topic_errors:
+        error = for_code(code)
+        if code and error is not TopicAlreadyExistsError:  # another worker was faster
+            raise kafka.denied(settings, error(new.name), "CREATE") or RefusedError(
+                f"topic {new.name} cannot be created: {' '.join(map(str, filter(None, said))) or error.message}"
+            )
+
+
+async def count_partitions(settings: Settings, *sides: Side) -> dict[str, int]:
+    """topic -> partitions; `RefusedError` where a topic or a right of these sides is missing, or the counts of the
+    input topics differ."""
     names = [value for name, value in settings.masked().items() if name.startswith("topic_")]
+    wanted = [right for side in sides for right in rights(settings, side)]
     async with reachable(settings) as admin:
-        described = {t["topic"]: t for t in await admin.describe_topics()}
+        found = await ask(admin, wanted, names)
+        if found is None:  # a broker that knows nothing of rights
+            described = {t["topic"]: len(t["partitions"]) for t in await admin.describe_topics()}
+        else:
+            described = dict(found.partitions)
+            if found.missing:
+                raise kafka.lacking(settings, map(str, found.missing))
     missing = [topic for topic in names if topic not in described]
     if missing:
         raise RefusedError(
             f"no such topic: {', '.join(missing)}; create them, or start a worker with --create-topics in development"
         )
-    counts = {topic: len(described[topic]["partitions"]) for topic in names}
+    counts = {topic: described[topic] for topic in names}
     if len({counts[topic] for topic in settings.inputs}) > 1:
         shown = ", ".join(f"{topic} has {counts[topic]}" for topic in settings.inputs)
         raise RefusedError(
@@ -88,6 +105,8 @@ class About:
     partitions: int
     replicas: int
     cleanup: str | None
+    hidden: bool = False
+    """Whether we have no right to ask how it is configured."""
 
 
 async def about(settings: Settings) -> dict[str, About]:
@@ -97,11 +116,19 @@ async def about(settings: Settings) -> dict[str, About]:
         found = {t["topic"]: t["partitions"] for t in await admin.describe_topics() if t["topic"] in names}
         asked = [ConfigResource(ConfigResourceType.TOPIC, topic) for topic in found]
         cleanup: dict[str, str | None] = {}
+        hidden: set[str] = set()
         for answer in await admin.describe_configs(asked) if asked else ():
-            for _, _, _, topic, entries, *_ in answer.resources:
+            for error, _, _, topic, entries, *_ in answer.resources:
                 cleanup[topic] = dict(entry[:2] for entry in entries).get("cleanup.policy")
+                if for_code(error) is TopicAuthorizationFailedError:
+                    hidden.add(topic)
     return {
-        topic: About(len(parts), min((len(part["replicas"]) for part in parts), default=0), cleanup.get(topic))
+        topic: About(
+            len(parts),
+            min((len(part["replicas"]) for part in parts), default=0),
+            cleanup.get(topic),
+            topic in hidden,
+        )
         for topic, parts in found.items()
     }
 
@@ -112,19 +139,16 @@ class Specs:
     def __init__(self, settings: Settings) -> None:
         self.topic = settings.topic_sessions
         self.settings = settings
-        self._consumer = AIOKafkaConsumer(
-            bootstrap_servers=settings.broker_list,
+        self._consumer = kafka.consumer(
+            settings,
             enable_auto_commit=False,
             auto_offset_reset="earliest",
             isolation_level="read_committed",  # what a producer aborted was never sent
         )
 
     async def start(self) -> None:
-        """Connect; `UnavailableError` where no broker answers."""
-        try:
-            await self._consumer.start()
-        except (KafkaError, OSError) as e:
-            raise UnavailableError(f"no Kafka broker answers at {self.settings.brokers}") from e
+        """Connect; `UnavailableError` where no broker answers, `ConfigError` where it does not let us in."""
+        await kafka.start(self.settings, self._consumer)
 
     async def stop(self) -> None:
         """Let go of the connection."""
@@ -137,7 +161,9 @@ class Specs:
         try:
             first = await self._consumer.beginning_offsets(at)
         except (KafkaError, OSError) as e:
-            raise UnavailableError(f"Kafka does not tell the offsets of partition {partition}: {e}") from e
+            raise self._denied(e) or UnavailableError(
+                f"Kafka does not tell the offsets of partition {partition}: {e}"
+            ) from e
         return {tp.topic: offset for tp, offset in first.items()}
 
     async def ends(self, topics: Iterable[str], partitions: Iterable[int]) -> dict[tuple[str, int], int]:
@@ -146,8 +172,11 @@ class Specs:
         try:
             ends = await self._consumer.end_offsets(at)
         except (KafkaError, OSError) as e:
-            raise UnavailableError(f"the broker does not tell the ends of its topics: {e}") from e
+            raise self._denied(e) or UnavailableError(f"the broker does not tell the ends of its topics: {e}") from e
         return {(tp.topic, tp.partition): offset for tp, offset in ends.items()}
+
+    def _denied(self, e: BaseException) -> StreamAggError | None:
+        return kafka.denied(self.settings, e)
 
     def read_from(self, offsets: Mapping[int, int]) -> None:
         """Own these partitions, and none else, from these offsets on."""
@@ -164,7 +193,7 @@ class Specs:
         try:
             return list((await self._consumer.getmany(at, timeout_ms=timeout_ms)).get(at, []))
         except (KafkaError, OSError) as e:
-            raise UnavailableError(f"Kafka does not give the records of {self.topic}: {e}") from e
+            raise self._denied(e) or UnavailableError(f"Kafka does not give the records of {self.topic}: {e}") from e
 
     async def rest(self, partition: int) -> AsyncIterator[list[ConsumerRecord]]:
         """All that the topic holds now and was not read yet; `UnavailableError` if it does not come in time."""
@@ -175,4 +204,4 @@ class Specs:
                 while await self._consumer.position(at) < end:
                     yield await self.poll(partition, 200)
         except (KafkaError, OSError, TimeoutError) as e:
-            raise UnavailableError(f"Kafka does not give the records of {self.topic}: {e!r}") from e
+            raise self._denied(e) or UnavailableError(f"Kafka does not give the records of {self.topic}: {e!r}") from e

@@ -13,6 +13,7 @@ from stream_agg.store import redis
 from stream_agg.store.redis import RedisStore
 from stream_agg.worker import broker
 from stream_agg.worker.broker import COMPACTED
+from stream_agg.worker.kafka import who
 from stream_agg.worker.settings import Settings
 
 SKEW_S = 5.0
@@ -64,6 +65,10 @@ def of_topics(settings: Settings, topics: Mapping[str, broker.About]) -> Iterato
         if about.cleanup is not None and wanted not in about.cleanup.split(","):
             what = "keeps one record a session" if wanted == "delete" else "forgets sessions by age"
             yield Finding(f"topic {topic}", "bad", f"{found}: {what}", f"set its cleanup.policy to {wanted}")
+        elif about.hidden:
+            yield Finding(
+                f"topic {topic}", "warn", found, f"grant {who(settings)} DESCRIBE_CONFIGS on topic {topic}, to be told"
+            )
         elif about.replicas < 2:
             yield Finding(
                 f"topic {topic}", "warn", found, "one broker's disk holds all of it: 3 replicas in production"

@@ -27,6 +27,7 @@ from stream_agg.store.tables import Commit, Outcome, Store
 from stream_agg.watch import names
 from stream_agg.watch.observer import Observer
 from stream_agg.worker.batch import Batch, Decoder, needed, read
+from stream_agg.worker.bounds import Bounds
 from stream_agg.worker.broker import Specs
 from stream_agg.worker.failpoints import reach
 from stream_agg.worker.limits import Limits
@@ -68,6 +69,7 @@ class Loop:
             settings.topic_states: State.from_record,
         }
         self._away, self._waiting = False, 0
+        self._bounds = Bounds(settings)
         self._limits = Limits(settings.dead_letter_run, settings.dead_letter_ratio)
 
     async def claim(
@@ -142,6 +144,7 @@ class Loop:
         offsets = {topic: claim.next_offsets.get(topic, first[topic]) for topic in topics}
         marks, held = await self.publisher.claim(partition), Held(self.settings.memory_decisions)
         owned = Owned(partition, claim.epoch, offsets, dict(claim.next_offsets), marks, held)
+        owned.opened = len(await self.store.sessions(partition))
         reach("after_claim")
         rows = 0
         try:
@@ -196,7 +199,7 @@ class Loop:
 
     async def _apply(self, owned: Owned, topic: str, records: Sequence[ConsumerRecord]) -> None:
         decoder = self._decoders[topic]
-        reads = [read(record, decoder) for record in records]
+        reads = [read(record, decoder, self._bounds) for record in records]
         wanted = needed(reads)
         await self._load(owned, wanted)
         if wanted - set(owned.sessions):  # their specs may be in the topic by now
@@ -230,7 +233,7 @@ class Loop:
     def _batch(self, owned: Owned) -> Batch:
         facts, context = self.observer.facts(), self.observer.context()
         seen = owned.next_offsets[self.specs.topic]
-        return Batch(owned.sessions, self._encoder, self._grace_ms, facts, context, seen)
+        return Batch(owned.sessions, self._encoder, self._grace_ms, facts, context, seen, owned.opened)
 
     async def _load(self, owned: Owned, names: set[str]) -> None:
         for name in sorted(names - set(owned.sessions)):
@@ -275,6 +278,7 @@ class Loop:
                 f"{topic} at {done.stored}, expected {commit.expected}; start the worker again, it goes on from there"
             )
         owned.next_offsets[topic] = owned.stored[topic] = next_offset
+        owned.opened = batch.opened
         self.observer.applied(self.settings.role(topic), batch.facts, batch.outputs())
         owned.trimmed = max(owned.trimmed, commit.trim)
         if outputs.rows:

@@ -59,6 +59,8 @@ class Owned:
     """How far outputs had been published when it was claimed, as far as that is known: further than the store has got
     where that went back in time."""
     sessions: Held
+    opened: int = 0
+    """Sessions that the store has of it."""
     published: int = 0
     """Outbox blobs up to this number are delivered and may go."""
     trimmed: int = 0

@@ -14,11 +14,11 @@ from functools import lru_cache
 from typing import Any, NamedTuple, Protocol
 
 from aiokafka import AIOKafkaProducer, TopicPartition
-from aiokafka.admin import AIOKafkaAdminClient
 from aiokafka.errors import IncompatibleBrokerVersion, KafkaError, MessageSizeTooLargeError, UnknownError
 from aiokafka.partitioner import DefaultPartitioner
 
 from stream_agg.errors import RefusedError, UnavailableError
+from stream_agg.worker import kafka
 from stream_agg.worker.failpoints import reach
 from stream_agg.worker.marks import Marks, read_marks
 from stream_agg.worker.settings import Settings
@@ -71,10 +71,7 @@ class AtLeastOnce:
         self._producer = _producer(settings)
 
     async def start(self) -> None:
-        try:
-            await self._producer.start()
-        except (KafkaError, OSError) as e:
-            raise _nobody(self.settings) from e
+        await kafka.start(self.settings, self._producer)
 
     async def stop(self) -> None:
         await self._producer.stop()
@@ -83,10 +80,10 @@ class AtLeastOnce:
         return {}
 
     async def publish(self, partition: int, outputs: Outputs) -> None:
-        refused = await _deliver(self._producer, outputs.rows)
+        refused = await _deliver(self.settings, self._producer, outputs.rows)
         if refused:
-            refused = await _deliver(self._producer, refused, alone=True)
-            await _deliver(self._producer, [_short(self.settings, row) for row in refused], alone=True)
+            refused = await _deliver(self.settings, self._producer, refused, alone=True)
+            await _deliver(self.settings, self._producer, [_short(self.settings, row) for row in refused], alone=True)
 
 
 class ExactlyOnce:
@@ -101,12 +98,12 @@ class ExactlyOnce:
         self.settings = settings
         self._group = f"{settings.app}.published"
         self._producers: dict[int, AIOKafkaProducer] = {}
-        self._admin = AIOKafkaAdminClient(bootstrap_servers=settings.broker_list)
+        self._admin = kafka.admin(settings)
 
     async def start(self) -> None:
         probe = _producer(self.settings, f"{self.settings.app}.check")
         try:
-            await self._admin.start()
+            await kafka.start(self.settings, self._admin)
             await probe.start()
         except (UnknownError, IncompatibleBrokerVersion) as e:
             raise RefusedError(
@@ -114,7 +111,7 @@ class ExactlyOnce:
                 "Apache Kafka, or set STREAM_AGG_DELIVERY=at_least_once and drop repeated ids where you read"
             ) from e
         except (KafkaError, OSError) as e:
-            raise _nobody(self.settings) from e
+            raise kafka.denied(self.settings, e) or await kafka.knock(self.settings) from e
         finally:
             await _close(probe)
 
@@ -130,7 +127,9 @@ class ExactlyOnce:
             marks = await read_marks(self._admin, self._group, self.settings.inputs, partition)
         except (KafkaError, OSError, TimeoutError) as e:
             await _close(producer)
-            raise UnavailableError(f"Kafka gives no transactions for partition {partition}: {e!r}") from e
+            raise kafka.denied(self.settings, e) or UnavailableError(
+                f"Kafka gives no transactions for partition {partition}: {e!r}"
+            ) from e
         except BaseException:
             await _close(producer)
             raise
@@ -165,7 +164,7 @@ class ExactlyOnce:
         mark = {TopicPartition(outputs.topic, partition): outputs.next}
         try:
             await producer.begin_transaction()
-            refused = await _deliver(producer, outputs.rows, alone)
+            refused = await _deliver(self.settings, producer, outputs.rows, alone)
             if refused:
                 return refused
             await producer.send_offsets_to_transaction(mark, self._group)
@@ -173,7 +172,9 @@ class ExactlyOnce:
             async with asyncio.timeout(self.settings.kafka_timeout_s):
                 await producer.commit_transaction()
         except (KafkaError, OSError, TimeoutError) as e:
-            raise UnavailableError(f"Kafka did not take a transaction of partition {partition}: {e!r}") from e
+            raise kafka.denied(self.settings, e, "WRITE") or UnavailableError(
+                f"Kafka did not take a transaction of partition {partition}: {e!r}"
+            ) from e
         return ()
 
     async def _drop(self, partition: int) -> None:
@@ -183,8 +184,8 @@ class ExactlyOnce:
 
 
 def _producer(settings: Settings, transactional_id: str | None = None) -> AIOKafkaProducer:
-    return AIOKafkaProducer(
-        bootstrap_servers=settings.broker_list,
+    return kafka.producer(
+        settings,
         acks="all",
         request_timeout_ms=int(settings.kafka_timeout_s * 1000),
         max_batch_size=PARCEL,
@@ -206,7 +207,9 @@ class _Parcel(NamedTuple):
     delivery: Awaitable[object]
 
 
-async def _deliver(producer: AIOKafkaProducer, rows: Sequence[Row], alone: bool = False) -> Sequence[Row]:
+async def _deliver(
+    settings: Settings, producer: AIOKafkaProducer, rows: Sequence[Row], alone: bool = False
+) -> Sequence[Row]:
     """Send rows, in order per topic and key, and await them all; returns those that client or broker found too large,
     with all that went in one batch with them unless each goes `alone`."""
     refused = [row for row in rows if len(row.value) > LARGEST]
@@ -217,14 +220,16 @@ async def _deliver(producer: AIOKafkaProducer, rows: Sequence[Row], alone: bool 
                 parcels.append(_Parcel(packed, await producer.send_batch(builder, topic, partition=partition)))
     except (KafkaError, OSError) as e:
         await asyncio.gather(*(parcel.delivery for parcel in parcels), return_exceptions=True)
-        raise UnavailableError(f"Kafka takes no records: {e}") from e
+        raise kafka.denied(settings, e, "WRITE") or UnavailableError(f"Kafka takes no records: {e}") from e
     answers = await asyncio.gather(*(parcel.delivery for parcel in parcels), return_exceptions=True)
     for parcel, answer in zip(parcels, answers, strict=True):
         if isinstance(answer, MessageSizeTooLargeError):
             refused += parcel.rows
         elif isinstance(answer, (KafkaError, OSError, TimeoutError)):
             topic = parcel.rows[0].topic
-            raise UnavailableError(f"Kafka did not acknowledge a record of {topic}: {answer!r}") from answer
+            raise kafka.denied(settings, answer, "WRITE") or UnavailableError(
+                f"Kafka did not acknowledge a record of {topic}: {answer!r}"
+            ) from answer
         elif isinstance(answer, BaseException):
             raise answer
     return refused
@@ -271,7 +276,3 @@ def _short(settings: Settings, row: Row) -> Row:
         )
     _log.warning("a dead letter of %d bytes is larger than its topic takes: its end is left out", size)
     return row._replace(value=row.value[:SHORT], headers=(*row.headers, ("truncated", str(size))))
-
-
-def _nobody(settings: Settings) -> UnavailableError:
-    return UnavailableError(f"no Kafka broker answers at {settings.brokers}")

@@ -7,16 +7,19 @@ import logging
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 
+from stream_agg.errors import UnavailableError
 from stream_agg.session.warm import warm_up
 from stream_agg.store.redis import RedisStore
 from stream_agg.watch.observer import Observer
 from stream_agg.watch.serve import Server
 from stream_agg.watch.tracing import Tracing
 from stream_agg.worker import app as faust_app
+from stream_agg.worker import kafka
 from stream_agg.worker.broker import Specs, count_partitions, create_topics
 from stream_agg.worker.look import Look, Offsets, beat
 from stream_agg.worker.loop import Loop
 from stream_agg.worker.publish import publisher_of
+from stream_agg.worker.rights import Side
 from stream_agg.worker.settings import Settings
 
 _log = logging.getLogger(__name__)
@@ -39,10 +42,12 @@ async def run(settings: Settings, stop: asyncio.Event) -> None:
 async def _work(settings: Settings, stop: asyncio.Event, observer: Observer, tell: Callable[[], None]) -> None:
     if settings.create_topics:
         await create_topics(settings)
-    partitions = (await count_partitions(settings))[settings.topic_forecasts]
+    sides: list[Side] = ["worker", "exactly once"] if settings.delivery == "exactly_once" else ["worker"]
+    partitions = (await count_partitions(settings, *sides))[settings.topic_forecasts]
     store = RedisStore(settings.redis_url, settings.app, settings.redis_timeout_s)
     publisher, specs = publisher_of(settings), Specs(settings)
     try:
+        await store.check()
         await store.peek(0)
         await publisher.start()
         await specs.start()
@@ -53,6 +58,7 @@ async def _work(settings: Settings, stop: asyncio.Event, observer: Observer, tel
             topics=[settings.topic_forecasts, settings.topic_states],
             handler=loop,
             instance=settings.instance or None,
+            security=kafka.security(settings),
             session_timeout_s=settings.session_timeout_s,
         )
         _log.info("ready to take %d partitions of %s", partitions, ", ".join(settings.inputs))
@@ -61,7 +67,10 @@ async def _work(settings: Settings, stop: asyncio.Event, observer: Observer, tel
         watching.add_done_callback(lambda task: stop.set())  # it ends only by an error
         try:
             async with _watched(loop, lambda: faust_app.worked(app), observer):
-                await faust_app.run(app, stop)
+                try:
+                    await faust_app.run(app, stop)
+                except UnavailableError as e:
+                    raise kafka.denied(settings, e.__cause__ or e) or e from e.__cause__
         finally:
             watching.cancel()
             ended = (await asyncio.gather(watching, return_exceptions=True))[0]
@@ -80,7 +89,7 @@ def _served(settings: Settings, observer: Observer) -> Iterator[Callable[[], Non
     if not settings.http_port:
         yield lambda: None
         return
-    server = Server(observer, settings.http_bind, settings.http_port)
+    server = Server(observer, settings.http_bind, settings.http_port, settings.http_token)
     server.start()
     try:
         yield server.tell

@@ -16,7 +16,8 @@ import orjson
 import pytest
 
 from stream_agg.cli import run
-from stream_agg.cli.monitor import printable, table
+from stream_agg.cli.common import printable
+from stream_agg.cli.monitor import table
 from stream_agg.events import Forecast, State
 from stream_agg.learn.calibration import wilson
 from stream_agg.monitor.shown import overview
