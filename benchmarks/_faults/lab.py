@@ -9,8 +9,9 @@ from contextlib import ExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+from _servers import Kafka, Redis
+
 from _faults.bed import Bed
-from _faults.servers import Kafka, Redis
 
 
 class Lab:

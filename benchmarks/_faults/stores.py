@@ -10,15 +10,16 @@ from collections.abc import Callable
 from itertools import islice
 from typing import Any
 
+from _servers import Redis
+from _workers import Worker, until
 from aiokafka import TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient
 from aiokafka.admin.records_to_delete import RecordsToDelete
 
-from _faults.bed import Bed, Worker, until
+from _faults.bed import Bed
 from _faults.check import Held, check
 from _faults.feed import feed
 from _faults.lab import Lab
-from _faults.servers import Redis
 
 
 async def emptied(lab: Lab) -> Held:
