@@ -50,7 +50,7 @@ def peer(script: str, *more: str) -> Callable[[Lab, str], object]:
     async def start(lab: Lab, inputs: str) -> tuple[Child, str]:
         name = lab.fresh()
         sink = f"actions-{name}"
-        await create(lab.brokers, [sink], lab.partitions)
+        await create(lab.brokers, [sink], lab.partitions, **lab.topics)
         given = [lab.brokers, f"forecasts-{inputs}", sink, name, str(lab.home / name), *more]
         command = [sys.executable, str(PEERS / script), *given]
         return Child(command, lab.home / f"{name}.log", cores=lab.core), sink

@@ -22,11 +22,12 @@ OUTPUTS = ("actions", "regret", "rules", "dead_letters")
 class Lab:
     """Real servers on some cores, `core` free for one worker: the last one, and no other where there are several.
 
-    A context manager; it moves this process to the servers' cores, which they inherit.
+    `topics` are settings of the output topics. A context manager; it moves this process to
+    the servers' cores, which they inherit.
     """
 
-    def __init__(self, home: Path, partitions: int) -> None:
-        self.home, self.partitions = home, partitions
+    def __init__(self, home: Path, partitions: int, **topics: str) -> None:
+        self.home, self.partitions, self.topics = home, partitions, topics
         self._stack = ExitStack()
 
     def __enter__(self) -> Lab:
@@ -60,6 +61,6 @@ class Lab:
         name = self.fresh()
         topics = {f"topic_{t}": f"{t}-{inputs}" for t in ("sessions", "forecasts", "states")}
         outputs = {f"topic_{t}": f"{t.replace('_', '-')}-{name}" for t in OUTPUTS}
-        await create(self.brokers, outputs.values(), self.partitions)
+        await create(self.brokers, outputs.values(), self.partitions, **self.topics)
         base = Settings(brokers=self.brokers, redis_url=self.redis.url, app=name, partitions=self.partitions)
         return replace(base, **topics, **outputs, http_port=free_port(), **changes)

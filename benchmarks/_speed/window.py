@@ -24,6 +24,7 @@ class Sample:
     events: int
     cpu_s: float
     rss_mb: float
+    peak_mb: float
 
 
 @dataclass(frozen=True)
@@ -58,16 +59,16 @@ async def watched(child: Child, done: Callable[[], Awaitable[int]], total: int) 
             moved = time.monotonic()
         if time.monotonic() - moved > PATIENCE_S:
             raise StuckError(f"it stands still at {events} of {total}: {child.text()[-2000:]}")
-        samples.append(Sample(time.monotonic(), events, child.cpu_s(), child.rss_mb()))
+        samples.append(Sample(time.monotonic(), events, child.cpu_s(), child.rss_mb(), child.peak_mb()))
         await asyncio.sleep(LOOK_S)
     return samples
 
 
-def window(samples: list[Sample], child: Child, start: int, end: int) -> Window:
+def window(samples: list[Sample], start: int, end: int) -> Window:
     """Between the first sample with `start` events done and the first with `end`."""
     a = next(s for s in samples if s.events >= start)
     b = next(s for s in samples if s.events >= end)
-    return Window(b.events - a.events, b.time_s - a.time_s, b.cpu_s - a.cpu_s, child.peak_mb())
+    return Window(b.events - a.events, b.time_s - a.time_s, b.cpu_s - a.cpu_s, b.peak_mb)
 
 
 class Ends:
@@ -85,4 +86,4 @@ async def at_full_speed(brokers: str, child: Child, topic: str, partitions: int,
     """From `warm` records in the topic to `total`."""
     async with reader(brokers, "read_uncommitted") as consumer:  # transactions may be seconds long
         samples = await watched(child, Ends(consumer, topic, partitions), total)
-    return window(samples, child, warm, total)
+    return window(samples, warm, total)
