@@ -83,7 +83,9 @@ class Ends:
 
 
 async def at_full_speed(brokers: str, child: Child, topic: str, partitions: int, warm: int, total: int) -> Window:
-    """From `warm` records in the topic to `total`."""
+    """From `warm` records in the topic to `total`; returns when those are committed, too."""
     async with reader(brokers, "read_uncommitted") as consumer:  # transactions may be seconds long
         samples = await watched(child, Ends(consumer, topic, partitions), total)
+    async with reader(brokers) as consumer:
+        await watched(child, Ends(consumer, topic, partitions), total)
     return window(samples, warm, total)
