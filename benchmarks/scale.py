@@ -74,11 +74,11 @@ def decisions(home: Path, sizes: Sizes) -> Rows:
 
 def workers(home: Path, sizes: Sizes) -> Rows:
     """One and two, each on a core of its own, 100 sessions."""
-    found = []
-    for partitions, count in ((1, 1), (2, 1), (2, 2)):
-        with Lab(home / f"{partitions}-{count}", partitions) as lab:
+    with Lab(home, 1) as lab:
+        found = []
+        for lab.partitions, count in ((1, 1), (2, 1), (2, 2)):
             found.append(asyncio.run(outside.of_workers(lab, count, 100, sizes.warm, sizes.events)))
-    return found
+        return found
 
 
 def backlog(home: Path, sizes: Sizes) -> Rows:
