@@ -65,9 +65,9 @@ def _throughput(found: Mapping[str, Any]) -> str:
     ]
     told = (
         f"`benchmarks/throughput.py`: {found['events']:,} events of {found['sessions']} sessions, "
-        f"{found['partitions']} partitions, medians of {found['rounds']} rounds. Every program decodes, counts in the "
-        "session, decides by a rule, sends the action and keeps its state durably; stream_agg also counts profiles, proves a gap and keeps "
-        "the decision for its state."
+        f"{found['partitions']} partitions, medians of {found['rounds']} rounds. Every program decodes, counts in the\n"
+        "session, decides by a rule, sends the action and keeps its state durably; stream_agg also counts profiles,\n"
+        "proves a gap and keeps the decision for its state."
     )
     return _section("Beside its peers", told, found, [rows], "throughput")
 
@@ -110,7 +110,8 @@ def _section(
     at = found["machine"]
     packages = ", ".join(f"{package} {version}" for package, version in at["packages"].items())
     machine = (
-        f"{at['day']}, {at['processor']}, {at['cores']} cores, {at['memory_gb']:g} GB, {at['system']}, Python "
+        f"{at['day']}, {at['processor']}, {at['cores']} cores, {at['memory_gb']:g} GB, {at['system']}, load "
+        f"{at['load']:.1f} when it began, Python "
         f"{at['python']}, {at['servers']}; {packages}."
     )
     claims = "\n".join(f"- {'holds' if held else '**fails**'}: {claim}" for claim, held in found["claims"].items())

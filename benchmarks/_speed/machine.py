@@ -13,6 +13,8 @@ from _servers import missing, versions
 
 PACKAGES = ("stream-agg", "faust-streaming", "aiokafka", "numba", "quixstreams", "bytewax", "confluent-kafka")
 
+_LOAD = os.getloadavg()[0]  # as this is imported: of others, before our own begins
+
 
 def machine() -> dict[str, Any]:
     """For a reader who wants to know what to compare with."""
@@ -24,6 +26,7 @@ def machine() -> dict[str, Any]:
         "processor": model,
         "cores": os.cpu_count(),
         "memory_gb": round(kilobytes / (1 << 20), 1),
+        "load": _LOAD,
         "system": platform.platform(terse=True),
         "python": platform.python_version(),
         "servers": None if missing() else versions(),
