@@ -37,6 +37,8 @@ PARTITIONS, SESSIONS = 4, 100
 LOADS = (100, 1_000, 10_000)
 WARM_EVENTS = 10_000
 SHARES = (0.5, 0.99, 0.999)
+TOGETHER = 1_000
+"""Events that are appended at once, at most, when the pace was lost: a batch holds them."""
 MOST_MS = {1_000: (5.0, 25.0)}
 """What is claimed of stream_agg, by load: the median, and the 99th percentile."""
 
@@ -44,12 +46,13 @@ MOST_MS = {1_000: (5.0, 25.0)}
 async def offer(brokers: str, topic: str, records: Iterator[tuple[int, Item]], rate: float, events: int) -> float:
     """Append the events one by one at an even pace; how far, in seconds, it ever fell behind that."""
     behind, sent = 0.0, 0
-    async with AIOKafkaProducer(bootstrap_servers=brokers) as producer:
+    async with AIOKafkaProducer(bootstrap_servers=brokers, max_batch_size=1 << 20) as producer:
         start = time.perf_counter()
         while sent < events:
             now = time.perf_counter() - start
             due = min(events, int(now * rate) + 1)
             behind = max(behind, (due - sent - 1) / rate)
+            due = min(due, sent + TOGETHER)
             batches = {}
             for _ in range(due - sent):
                 k, (key, value) = next(records)

@@ -17,7 +17,7 @@ import logging
 import sys
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
@@ -46,6 +46,13 @@ class Sizes:
     batches: int = 40
     backlog: int = 2_000_000
     rows: int = 300_000
+
+    def below(self, most: int) -> Sizes:
+        """The same with no number above `most`."""
+        told = {f.name: getattr(self, f.name) for f in fields(self)}
+        return Sizes(
+            **{n: min(v, most) if isinstance(v, int) else [x for x in v if x <= most] for n, v in told.items()}
+        )
 
 
 SMOKE = Sizes((1, 20), 500, 1_000, (100, 1_000), (2, 8), (2_000,), 2, 5_000, 2_000)
@@ -151,7 +158,9 @@ def main() -> int:
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.add_argument("part", nargs="*", choices=[[], *PARTS], help="none: all")
     parser.add_argument("--add-to", type=Path, metavar="FILE", help="a JSON of before, whose other parts are kept")
+    parser.add_argument("--most", type=int, help="leave out sizes above; for a first look")
     args = parser.parse_args()
+    sizes = SMOKE if args.smoke else Sizes().below(args.most) if args.most else Sizes()
     wanted = args.part or list(PARTS)
     if OF_SERVERS & set(wanted) and (problem := missing()):
         print(problem, file=sys.stderr)
@@ -160,9 +169,9 @@ def main() -> int:
     parts = json.loads(args.add_to.read_text())["parts"] if args.add_to else {}
     for name in wanted:
         with tempfile.TemporaryDirectory(prefix="scale-") as home:
-            parts[name] = PARTS[name](Path(home), SMOKE if args.smoke else Sizes())
+            parts[name] = PARTS[name](Path(home), sizes)
         print(f"{name}: {json.dumps(parts[name])}" if not args.smoke else name, file=sys.stderr)
-    found = {"machine": machine(), "parts": parts, "claims": {} if args.smoke else claims(parts)}
+    found = {"machine": machine(), "most": args.most, "parts": parts, "claims": {} if args.smoke else claims(parts)}
     tables = {name: [_flat(row) for row in rows] for name, rows in parts.items()}
     return show(args, found, tables, draw)
 
