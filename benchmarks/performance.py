@@ -64,8 +64,8 @@ def _throughput(found: Mapping[str, Any]) -> str:
         for name, r in found["rows"].items()
     ]
     told = (
-        f"`benchmarks/throughput.py`: {found['events']:,} events of {found['sessions']} sessions, "
-        f"{found['partitions']} partitions, medians of {found['rounds']} rounds. Every program decodes, counts in the\n"
+        f"`benchmarks/throughput.py`: {found['events']:,} events of {found['sessions']} sessions,\n"
+        f"{found['partitions']} partitions; medians, rounds: {found['rounds']}. Every program decodes, counts in the\n"
         "session, decides by a rule, sends the action and keeps its state durably; stream_agg also counts profiles,\n"
         "proves a gap and keeps the decision for its state."
     )
