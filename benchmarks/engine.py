@@ -13,25 +13,22 @@ from __future__ import annotations
 
 import argparse
 import json
-import time
 from collections.abc import Iterator
-from itertools import chain, pairwise
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import orjson
+from _engine import STEPS, laps
 from _stream import NEVER
 from _worlds import Feed, generated, latent, real, repeating
 
 import stream_agg as sa
-from stream_agg.events import Forecast, State, format_time
-from stream_agg.session.engine import Output
+from stream_agg.events import format_time
 from stream_agg.session.warm import warm_up
 from stream_agg.worker.settings import Settings
-from stream_agg.worker.wire import Applied, Encoder, Outputs, decode
+from stream_agg.worker.wire import Encoder
 
-STEPS = ("decode", "decide", "learn", "encode", "changes")
 SCHEDULES = (("every", NEVER), ("certified", 0.1), ("growth", 0.05), ("every", 1))
 BATCH = 500
 """Records a batch, as a worker takes them by default."""
@@ -51,23 +48,8 @@ def records(feed: Feed) -> Iterator[tuple[list[bytes], list[bytes]]]:
 
 def through(feed: Feed, spec: sa.SessionSpec) -> tuple[sa.Session, list[list[float]]]:
     """A session with the feed behind it; seconds of this thread by batch and step."""
-    session, encoder, spent = sa.Session(spec), Encoder(Settings()), []
-    for forecasts, states in list(records(feed)):
-        laps = [time.thread_time()]
-        asked = [Forecast.from_record(decode(text)) for text in forecasts]
-        told = [State.from_record(decode(text)) for text in states]
-        laps.append(time.thread_time())
-        outputs: list[Output] = list(chain.from_iterable(map(session.forecast, asked)))
-        laps.append(time.thread_time())
-        for state in told:
-            outputs += session.state(state)[1]
-        laps.append(time.thread_time())
-        Outputs("forecasts", 0, [encoder.row(output, Applied(0, 0, 0)) for output in outputs]).pack()
-        laps.append(time.thread_time())
-        session.changes()
-        laps.append(time.thread_time())
-        spent.append([end - start for start, end in pairwise(laps)])
-    return session, spent
+    session, encoder = sa.Session(spec), Encoder(Settings())
+    return session, [laps(session, encoder, *batch) for batch in list(records(feed))]
 
 
 def row(feed: Feed, kind: str, amount: float, passes: int) -> dict[str, Any]:

@@ -24,8 +24,8 @@ from typing import Any
 
 from _faults.cases import CASES
 from _faults.lab import Lab
-from _faults.servers import missing, versions
 from _faults.table import table
+from _servers import missing, versions
 
 
 def main() -> int:

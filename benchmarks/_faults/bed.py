@@ -6,104 +6,30 @@ What is done to it is the case's business; what must hold is in `check.py`.
 from __future__ import annotations
 
 import asyncio
-import ctypes
 import json
 import os
 import random
-import signal
-import subprocess
-import sys
 import time
 from collections import Counter, defaultdict
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
+from _topics import reader, whole
+from _workers import PATIENCE_S, StuckError, Worker, until
+from aiokafka import AIOKafkaProducer, TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient
 from redis import Redis as Client
 
-import stream_agg
 from _faults.feed import POLICIES, Record, specs
 from _faults.fold import Published
 from stream_agg.store.tables import SCHEMA
 from stream_agg.worker.broker import create_topics
-from stream_agg.worker.settings import PREFIX, Settings
+from stream_agg.worker.settings import Settings
 
-PACKAGES = str(Path(stream_agg.__file__).parent.parent)
-PROGRAM = (sys.executable, "-P", "-m", "stream_agg")
 TOPICS = ("sessions", "forecasts", "states", "actions", "regret", "rules", "dead_letters")
 SESSION_S = 3.0
-PATIENCE_S = 120.0
-"""How long a case may wait for the deployment to get on before it says that it does not."""
-
-
-class StuckError(Exception):
-    """What was waited for did not come."""
-
-
-def _die_with_parent() -> None:
-    ctypes.CDLL(None).prctl(1, signal.SIGKILL)
-
-
-class Worker:
-    """A worker process and its log. It dies with us, even when it is stopped by a signal."""
-
-    def __init__(self, settings: Settings, log: Path, **env: str) -> None:
-        self.log, self.started, self.env = log, time.monotonic(), env
-        with log.open("ab") as file:
-            self.process = subprocess.Popen(
-                [*PROGRAM, "worker"],
-                stdin=subprocess.DEVNULL,
-                stderr=file,
-                env={**environment(settings), **env},
-                preexec_fn=_die_with_parent,
-            )
-        self._from = log.stat().st_size
-
-    def send(self, number: int) -> None:
-        """A signal, to one that is still there."""
-        if self.process.poll() is None:
-            self.process.send_signal(number)
-
-    def text(self) -> str:
-        """What it has said so far."""
-        return self.log.read_bytes()[self._from :].decode(errors="replace")
-
-    def said(self, word: str) -> bool:
-        """Whether it has said that."""
-        return word in self.text()
-
-    def state(self) -> str:
-        """As the kernel has it: R, S, T (stopped by a signal), Z."""
-        return Path(f"/proc/{self.process.pid}/stat").read_text().rsplit(")", 1)[1].split()[0]
-
-    async def ended(self, seconds: float = 60.0) -> int:
-        """Its exit code, once it has one."""
-        await until(lambda: self.process.poll() is not None, f"worker {self.process.pid} to end", seconds)
-        return int(self.process.returncode)
-
-    async def stop(self) -> tuple[int, float]:
-        """Ask it to stop: exit code, and how many seconds it took."""
-        start = time.monotonic()
-        self.send(signal.SIGTERM)
-        return await self.ended(), time.monotonic() - start
-
-
-def environment(settings: Settings) -> dict[str, str]:
-    """Of a process of ours that is to have these settings."""
-    given = {PREFIX + f.name.upper(): str(getattr(settings, f.name)) for f in fields(Settings)}
-    return {**os.environ, **given, "PYTHONPATH": PACKAGES}
-
-
-async def until(done: Callable[[], Any], what: str, seconds: float = PATIENCE_S) -> None:
-    """Wait for a condition; `StuckError` names what did not come."""
-    deadline = time.monotonic() + seconds
-    while not done():
-        if time.monotonic() > deadline:
-            raise StuckError(f"waited {seconds:g} s for {what}")
-        await asyncio.sleep(0.02)
 
 
 @dataclass
@@ -154,8 +80,7 @@ class Bed:
 
     async def __aexit__(self, *_: object) -> None:
         for worker in self.workers:
-            worker.send(signal.SIGKILL)
-            worker.process.wait()
+            worker.kill()
         await self.producer.stop()
         self.redis.close()
 
@@ -244,7 +169,7 @@ class Bed:
     async def lag(self) -> dict[TopicPartition, int]:
         """What the consumer group has not committed, where there is something."""
         at = [TopicPartition(self.topic(t), p) for t in TOPICS[1:3] for p in range(self.settings.partitions)]
-        async with _consumer(self.brokers) as consumer:
+        async with reader(self.brokers) as consumer:
             ends = await consumer.end_offsets(at)
         admin = AIOKafkaAdminClient(bootstrap_servers=self.brokers)
         await admin.start()
@@ -269,8 +194,8 @@ class Bed:
         got, seen = Collected(), {}  # type: ignore[var-annotated]
         names = ("actions", "regret", "dead_letters")
         at = [TopicPartition(self.topic(t), p) for t in names for p in range(self.settings.partitions)]
-        async with _consumer(self.brokers) as consumer:
-            async for record in _all(consumer, at):
+        async with reader(self.brokers) as consumer:
+            async for record in whole(consumer, at):
                 topic = next(t for t in names if record.topic == self.topic(t))
                 headers = {name: value.decode("utf-8", "replace") for name, value in record.headers}
                 key = (topic, headers["ce_id"])
@@ -304,8 +229,8 @@ class Bed:
         """The input topics from the first record they keep."""
         at = {TopicPartition(self.topic(t), p): (t, p) for t in TOPICS[1:3] for p in range(self.settings.partitions)}
         log: dict[tuple[str, int], list[tuple[int, bytes]]] = {key: [] for key in at.values()}
-        async with _consumer(self.brokers) as consumer:
-            async for record in _all(consumer, list(at)):
+        async with reader(self.brokers) as consumer:
+            async for record in whole(consumer, list(at)):
                 tp = TopicPartition(record.topic, record.partition)
                 log[at[tp]].append((record.offset, record.value))
         return log
@@ -320,38 +245,6 @@ def _answered(done: Callable[[], Any]) -> Any:
         if type(e).__module__.startswith("redis"):
             return False
         raise
-
-
-class _consumer:  # noqa: N801 - reads as a function
-    """A reader of what is committed, without a group."""
-
-    def __init__(self, brokers: str) -> None:
-        self.consumer = AIOKafkaConsumer(
-            bootstrap_servers=brokers,
-            enable_auto_commit=False,
-            auto_offset_reset="earliest",
-            isolation_level="read_committed",
-            max_partition_fetch_bytes=20 << 20,
-        )
-
-    async def __aenter__(self) -> AIOKafkaConsumer:
-        await self.consumer.start()
-        return self.consumer
-
-    async def __aexit__(self, *_: object) -> None:
-        await self.consumer.stop()
-
-
-async def _all(consumer: AIOKafkaConsumer, at: list[TopicPartition]) -> Any:
-    """Every record up to the ends as they are now, partition by partition."""
-    ends = await consumer.end_offsets(at)
-    for tp in at:
-        consumer.assign([tp])
-        await consumer.seek_to_beginning(tp)
-        while await consumer.position(tp) < ends[tp]:
-            for record in (await consumer.getmany(tp, timeout_ms=500)).get(tp, []):
-                if record.offset < ends[tp]:
-                    yield record
 
 
 async def patiently(ask: Callable[[], Awaitable[Any]], seconds: float = 60.0) -> Any:

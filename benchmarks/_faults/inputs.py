@@ -11,10 +11,11 @@ from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
 
+from _workers import Worker, until
 from aiokafka import AIOKafkaProducer, TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient
 
-from _faults.bed import Bed, Worker, until
+from _faults.bed import Bed
 from _faults.check import check
 from _faults.feed import Record, feed, specs
 from _faults.held import Held

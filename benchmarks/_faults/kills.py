@@ -8,7 +8,9 @@ import time
 from collections import Counter
 from itertools import islice, pairwise
 
-from _faults.bed import Bed, StuckError, Worker, until
+from _workers import StuckError, Worker, until
+
+from _faults.bed import Bed
 from _faults.check import check
 from _faults.feed import POLICIES, feed
 from _faults.held import CLEAN_STOP_S, Held

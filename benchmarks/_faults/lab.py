@@ -9,9 +9,10 @@ from contextlib import ExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+from _servers import Kafka, Redis
+
 from _faults.bed import Bed
 from _faults.feed import POLICIES
-from _faults.servers import Kafka, Redis
 
 
 class Lab:

@@ -7,15 +7,16 @@ from collections import Counter
 from itertools import islice
 from pathlib import Path
 
+from _servers import Kafka, Redis
+from _workers import Worker, until
 from redis import Redis as Client
 
-from _faults.bed import Bed, Worker, patiently, until
+from _faults.bed import Bed, patiently
 from _faults.check import check
 from _faults.feed import feed
 from _faults.held import Held
 from _faults.lab import Lab
 from _faults.proxy import Proxy
-from _faults.servers import Kafka, Redis
 from stream_agg.embedded.servers import free_port
 
 

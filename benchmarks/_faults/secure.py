@@ -14,12 +14,12 @@ from pathlib import Path
 from typing import Any
 
 import trustme
+from _servers import Kafka, Redis
 from aiokafka.admin import AIOKafkaAdminClient
 from aiokafka.protocol.api import Request, RequestStruct, Response
 from aiokafka.protocol.types import Array, Int8, Int16, Int32, Schema, String
 from cryptography.hazmat.primitives import serialization
 
-from _faults.servers import Kafka, Redis
 from stream_agg.embedded.servers import free_port
 from stream_agg.worker.rights import CODES, Right
 

@@ -8,13 +8,15 @@ import time
 from collections import Counter
 from pathlib import Path
 
-from _faults.bed import Bed, Worker, patiently
+from _servers import Kafka, Redis
+from _workers import Worker
+
+from _faults.bed import Bed, patiently
 from _faults.check import check
 from _faults.feed import feed
 from _faults.held import Held
 from _faults.lab import Lab
 from _faults.proxy import Proxy
-from _faults.servers import Kafka, Redis
 from stream_agg.embedded.servers import free_port
 
 

@@ -10,16 +10,17 @@ from collections.abc import Callable, Iterator
 from itertools import islice
 from typing import Any
 
+from _servers import Redis
+from _workers import until
 from aiokafka import TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient
 from aiokafka.admin.records_to_delete import RecordsToDelete
 
-from _faults.bed import Bed, until
+from _faults.bed import Bed
 from _faults.check import check
 from _faults.feed import Record, feed
 from _faults.held import Held
 from _faults.lab import Lab
-from _faults.servers import Redis
 from _faults.tools import run
 from stream_agg.store.tables import TABLES
 

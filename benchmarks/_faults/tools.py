@@ -12,7 +12,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from _faults.bed import PROGRAM, Bed, environment
+from _workers import PROGRAM, environment
+
+from _faults.bed import Bed
 from _faults.held import Held
 
 BIG = 100_000

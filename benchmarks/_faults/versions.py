@@ -7,7 +7,9 @@ import shutil
 from itertools import islice
 from pathlib import Path
 
-from _faults.bed import PACKAGES, Bed, Worker, until
+from _workers import PACKAGES, Worker, until
+
+from _faults.bed import Bed
 from _faults.check import check
 from _faults.feed import feed
 from _faults.held import Held

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
-from _faults.servers import Kafka, missing
+from _servers import Kafka, missing
 
 
 @pytest.fixture(scope="session")

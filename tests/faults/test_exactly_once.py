@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack
 
 import pytest
-from _faults.servers import Kafka
+from _servers import Kafka
 from aiokafka import AIOKafkaConsumer, TopicPartition
 
 from stream_agg.errors import UnavailableError

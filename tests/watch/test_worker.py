@@ -21,7 +21,7 @@ from typing import Any
 import orjson
 import pytest
 import yaml
-from _faults.servers import Kafka, missing
+from _servers import Kafka, missing
 from aiokafka import AIOKafkaProducer
 from prometheus_client.parser import text_string_to_metric_families
 
