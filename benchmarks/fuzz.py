@@ -211,11 +211,11 @@ def in_time() -> Iterator[None]:
 
 def enter(door: str, value: bytes, tally: Tally) -> None:
     """Give a door one input; raises what it should not have raised."""
-    started = time.perf_counter()
+    started = time.process_time()
     with in_time():
         tally.let_in += DOORS[door][0](value)
     tally.inputs += 1
-    tally.slowest_ms = max(tally.slowest_ms, 1000 * (time.perf_counter() - started))
+    tally.slowest_ms = max(tally.slowest_ms, 1000 * (time.process_time() - started))
 
 
 @contextmanager
