@@ -175,6 +175,8 @@ async def test_the_page_from_empty_over_a_live_feed_and_a_bad_expert_to_a_dead_w
             await seen.until(f"{rounds} === '1,000'")
             announced = await seen.page.locator("#announce").text_content()
             assert announced.startswith("New alarm: paris-rain: ")
+            level = "document.querySelectorAll('#multiples figure')[1].querySelector('tbody').textContent"
+            await seen.until(f"{level}.includes('0.9000')")  # the charts come a second after the numbers
             await seen.picture("bad-expert", tmp_path)
         finally:
             worker.stop()
@@ -241,5 +243,6 @@ async def test_a_monitor_that_is_gone_is_told_of(browser: Any, fresh: Callable[.
     with serving(await asyncio.to_thread(fresh)) as (address, process):
         seen = await Watcher.open(browser, address)
         process.terminate()
+        assert await asyncio.to_thread(process.wait, 20) == 0  # or a second signal would meet one that is ending
         await seen.until("document.getElementById('status').dataset.state === 'lost'")
         assert "Connection to the monitor is lost" in await seen.text("#status")
