@@ -169,6 +169,7 @@ async def run(app: faust.App, stop: asyncio.Event, *, patience_s: float = 20.0) 
     and leaving the group); threads of Faust may be left then, so the process should end. Raises `UnavailableError`
     when it was the broker that failed.
     """
+    failed: BaseException | None = None
     starting, ended, asked = (asyncio.ensure_future(a) for a in (app.start(), app.wait_until_stopped(), stop.wait()))
     try:
         await asyncio.wait({ended, asked, starting}, return_when=asyncio.FIRST_COMPLETED)
@@ -180,9 +181,11 @@ async def run(app: faust.App, stop: asyncio.Event, *, patience_s: float = 20.0) 
             await asyncio.wait_for(app.stop(), patience_s)
         except TimeoutError:
             _log.warning("the worker did not stop within %g s", patience_s)
+        except KafkaError as e:  # what made it stop may be in the way of its last words, too
+            failed = e
         starting.cancel()
         await asyncio.wait({starting, ended, asked})
-    reason = app.crash_reason
+    reason = app.crash_reason or failed
     if reason is None and not starting.cancelled():
         reason = starting.exception()
     if isinstance(reason, KafkaError):

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 import aiokafka
 import faust
-from aiokafka.errors import ConsumerStoppedError
+from aiokafka.errors import ConsumerStoppedError, GroupAuthorizationFailedError, TopicAuthorizationFailedError
 from faust.transport.drivers import aiokafka as driver
 from faust.types import TP, ConsumerMessage
 
@@ -274,6 +274,8 @@ class BatchConsumer(driver.Consumer):  # type: ignore[misc]  # faust is not type
         except TimeoutError:
             _log.warning("no answer to a commit in %g s; the group's lag looks larger than it is", _COMMIT_S)
             return False
+        except (GroupAuthorizationFailedError, TopicAuthorizationFailedError):
+            return False  # a right was taken: the next fetch says so, and a stop under way must not break off here
 
     def _filter_committable_offsets(self, tps: Iterable[TP]) -> dict[TP, int]:
         committed = self._committed_offset

@@ -209,9 +209,10 @@ def _refused_login(settings: Settings, e: BaseException) -> str:
 
 
 def _name(e: BaseException) -> str:
-    """What an authorisation error is about: aiokafka gives a name, or a set of them."""
+    """What an authorisation error is about: aiokafka gives a name or a partition, or a set of them."""
     found = e.args[0] if e.args else ""
-    return ", ".join(sorted(map(str, found))) if isinstance(found, (set, frozenset)) else str(found)
+    named = found if isinstance(found, (set, frozenset)) else [found]
+    return ", ".join(sorted({str(getattr(one, "topic", one)) for one in named}))
 
 
 def _words(e: BaseException) -> str:

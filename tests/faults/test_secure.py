@@ -156,11 +156,11 @@ class Worker:
         with self._news:
             assert self._news.wait_for(lambda: any(words in line for line in self.lines), 60), "".join(self.lines)
 
-    def ended(self) -> tuple[int, str]:
-        """Its exit code when it ends by itself, and its last line."""
+    def ended(self) -> tuple[int, list[str]]:
+        """Its exit code when it ends by itself, and what it says it ends for."""
         code = self.process.wait(60)
         self._reader.join()
-        return code, self.lines[-1]
+        return code, [line for line in self.lines if line.startswith("stream-agg: ")]
 
     def stop(self) -> None:
         self.process.terminate()
@@ -268,11 +268,13 @@ def test_a_right_that_is_taken_from_a_running_worker_stops_it_in_one_line(place:
         worker.until("is ours")
         place.change("worker", right, take=True)
         asyncio.run(_send_one(place.of("feeder"), f"after-{name}"))
-        code, line = worker.ended()
+        code, said = worker.ended()
     finally:
         worker.stop()
         place.change("worker", right, take=False)
-    assert (code, f"no right to {right}" in line) == (1, True), worker.lines
+    # Where the right to read goes, a thread of Faust may add its own trace as it dies.
+    assert (code, len(said)) == (1, 1), "".join(worker.lines)[-3000:]
+    assert f"no right to {right}: grant it" in said[0]
 
 
 async def _send_one(settings: Settings, event: str) -> None:
