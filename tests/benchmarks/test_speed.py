@@ -70,7 +70,8 @@ class TestScaleOfWorkers:
         parts = run("scale.py", "sessions", "workers", "backlog")["parts"]
         assert [row["sessions"] for row in parts["sessions"]] == [1, 20]
         assert [(row["partitions"], row["workers"]) for row in parts["workers"]] == [(1, 1), (2, 1), (2, 2)]
-        assert min(parts["workers"][-1]["shares"]) > 0  # both had something to do
+        assert [len(row["shares"]) for row in parts["workers"]] == [1, 1, 2]
+        assert sum(parts["workers"][-1]["shares"]) == pytest.approx(1)
         backlog = parts["backlog"][0]
         assert len(backlog["rss_mb"]) == len(backlog["at_s"]) == 10
         assert all(row["cpu_us"] > 0 for row in parts["sessions"] + parts["workers"])
