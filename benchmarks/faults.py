@@ -46,7 +46,8 @@ def main() -> int:
     failed = 0
     with tempfile.TemporaryDirectory(prefix="faults-") as scratch:
         home = args.home / Path(scratch).name if args.home else Path(scratch)
-        with Lab(home, seed=args.seed, smoke=args.smoke, big=args.big, delivery=args.delivery) as lab:
+        sizes = {"smoke": args.smoke, "big": args.big, "kills": args.kills}
+        with Lab(home, seed=args.seed, delivery=args.delivery, **sizes) as lab:
             for name in wanted:
                 result = run(name, lab)
                 failed += bool(result["failing"])
@@ -91,6 +92,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("case", nargs="*", choices=[[], *CASES], help="names of cases; none: all")
     parser.add_argument("--smoke", action="store_true", help="seconds instead of minutes")
     parser.add_argument("--big", action="store_true", help="the full size of the cases that have one")
+    parser.add_argument("--kills", type=int, help="of case 1, at the size that is asked for otherwise")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--delivery", default="at_least_once", choices=["at_least_once", "exactly_once"])
     parser.add_argument("--json", action="store_true", help="one JSON object a case")

@@ -36,7 +36,7 @@ _LIFE_S = 8.0
 async def killed_in_a_loop(lab: Lab) -> Held:
     """SIGKILL at a random fail point, again and again, while records come in; of policy `robust` alone at full size,
     where the time that `verify` takes is measured."""
-    kills, events = lab.size(6, 30, 100), lab.size(1500, 20_000, 100_000)
+    kills, events = lab.kills or lab.size(6, 30, 100), lab.size(1500, 20_000, 100_000)
     policies = ("robust",) if lab.big else POLICIES
     async with lab.bed("kills", policies=policies, batch=lab.size(20, 50, 200)) as bed:
         await bed.open()

@@ -18,8 +18,18 @@ from _faults.feed import POLICIES
 class Lab:
     """A home for cases. Kafka is started once, for all that do not break it. A context manager."""
 
-    def __init__(self, home: Path, *, seed: int = 0, smoke: bool = False, big: bool = False, delivery: str) -> None:
+    def __init__(
+        self,
+        home: Path,
+        *,
+        seed: int = 0,
+        smoke: bool = False,
+        big: bool = False,
+        kills: int | None = None,
+        delivery: str,
+    ) -> None:
         self.home, self.seed, self.smoke, self.big, self.delivery = home, seed, smoke, big, delivery
+        self.kills = kills
         self.rng = random.Random(seed)
         self._stack = ExitStack()
         self._kafka: Kafka | None = None

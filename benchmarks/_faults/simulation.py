@@ -69,6 +69,7 @@ class Schedule:
     def _step(self, i: int) -> None:
         world, worker, task = self.world, self.workers[i], self.doing[i]
         if worker.life.over:
+            worker.store.frozen.set()  # the dead wait for nothing
             if task is None or task.done():  # what it was at has come to its end, too
                 self._again(i)
             return

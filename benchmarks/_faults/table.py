@@ -12,11 +12,13 @@ from _faults.cases import CASES
 
 _INTRO = """# What was broken, and what held
 
-Written by `benchmarks/faults.py --table` from its results; not by hand. {versions}, on one
-machine of {machine}, which had other work to do meanwhile: the load of the last minute was {load} when the cases began.
-Figures of time are what they were then.
+Written by `benchmarks/faults.py --table` from its results; not by hand. {versions}.
 
-Commit {commits}, seed {seeds}. Delivery is `at_least_once` unless the row says otherwise. `small` is the size of tests.
+One machine of {machine}. The load of the last minute was {load} when the cases began: of other
+work, so figures of time are those of a part of the machine.
+
+Commits {commits}; seed {seeds}. Delivery is `at_least_once` unless the row says
+otherwise. `small` is the size of tests.
 
 - I1 every input record is applied, counted or a dead letter, once.
 - I2 what Redis holds is what the inputs add up to.
@@ -35,8 +37,8 @@ I3 is then about their being there, and the number of such copies is given.
 
 
 def table(results: Sequence[Mapping[str, Any]], versions: str) -> str:
-    """The page. The last result of a case and delivery counts; a case without one is named with its reason."""
-    last = {(result["case"], result["delivery"]): result for result in results}
+    """The page. The last result of a case, delivery and number of kills counts."""
+    last = {(result["case"], result["delivery"], result["figures"].get("kills")): result for result in results}
     commits = ", ".join(sorted({result["commit"] for result in last.values()}))
     seeds = ", ".join(sorted({str(result["seed"]) for result in last.values()}))
     rows = [_row(name, last) for name in sorted(CASES, key=int)]
@@ -47,19 +49,17 @@ def table(results: Sequence[Mapping[str, Any]], versions: str) -> str:
 
 
 def _machine() -> str:
-    lines = [line.partition(":")[2].strip() for line in Path("/proc/cpuinfo").read_text().splitlines()]
-    model = next((line for line in lines if "CPU" in line or "Processor" in line), platform.machine())
+    told = dict(line.split(":", 1) for line in Path("/proc/cpuinfo").read_text().splitlines() if ":" in line)
+    model = {name.strip(): text.strip() for name, text in told.items()}.get("model name", platform.machine())
     gigabytes = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
-    return f"{os.cpu_count()} cores ({model}), {gigabytes:.0f} GB, {platform.system()}"
+    return f"{os.cpu_count()} processors ({model}), {gigabytes:.0f} GB, {platform.system()}"
 
 
-def _row(name: str, last: Mapping[tuple[str, str], Mapping[str, Any]]) -> str:
+def _row(name: str, last: Mapping[tuple[Any, ...], Mapping[str, Any]]) -> str:
     case, held, times = CASES[name], [], []
-    for delivery in ("at_least_once", "exactly_once"):
-        result = last.get((name, delivery))
-        if result is None:
-            continue
-        where = ("" if delivery == "at_least_once" else "exactly_once: ") + ("small: " if result["small"] else "")
+    for result in (result for key, result in last.items() if key[0] == name):
+        marks = [result["delivery"]] * (result["delivery"] != "at_least_once") + ["small"] * result["small"]
+        where = "".join(f"{mark}: " for mark in marks)
         failing = result["failing"]
         words = [w for w in result["invariants"] if w not in failing]
         held.append(where + ", ".join(words) + (f"; **not {', '.join(failing)}**" if failing else ""))

@@ -93,6 +93,13 @@ class Log:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Let go of the connection; nothing is asked after. Where nobody asks for a minute it must be: what the client
+        had sent before has timed out by then, and it cannot be stopped in order."""
+        if self._loop.is_closed():
+            return
         try:
             self._loop.run_until_complete(self._consumer.stop())
         finally:

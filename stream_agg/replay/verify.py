@@ -98,6 +98,7 @@ class Verification:
         dead = DeadLetters(self._letters())
         parts = self._parts()
         if jobs > 1 and len(parts) > 1:
+            self.log.close()  # each process has its own
             verdict = _side_by_side(self.to, self.taken, parts, dead, progress, jobs)
         else:
             verdict = self.check(parts, dead, progress)
