@@ -55,7 +55,8 @@ class Schedule:
 
 @dataclass(frozen=True, slots=True)
 class Alphabet:
-    """The levels an expert may report, ascending, and the points half-way between them."""
+    """The levels an expert may report, ascending, and the points half-way between them, infinity last: what is no number
+    cannot be compared with any of them, even where there is one level."""
 
     levels: tuple[float, ...]
     midpoints: tuple[float, ...] = field(init=False, repr=False)
@@ -64,7 +65,7 @@ class Alphabet:
 
     def __post_init__(self) -> None:
         pairs = zip(self.levels, self.levels[1:], strict=False)
-        object.__setattr__(self, "midpoints", tuple((a + b) / 2 + ON_LEVEL for a, b in pairs))
+        object.__setattr__(self, "midpoints", (*((a + b) / 2 + ON_LEVEL for a, b in pairs), math.inf))
         object.__setattr__(self, "index", {z: i for i, z in enumerate(self.levels)})
 
     def nearest(self, p: float) -> int:

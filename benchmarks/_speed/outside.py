@@ -62,7 +62,9 @@ async def of_backlog(lab: Lab, sessions: int, events: int) -> dict[str, Any]:
         "peak_mb": samples[-1].peak_mb,
         "at_s": [s.time_s - start.time_s for s in tenth],
         "cpu_us": [
-            (b.cpu_s - a.cpu_s) / (b.events - a.events) * 1e6 for a, b in zip([start, *tenth], tenth, strict=False)
+            (b.cpu_s - a.cpu_s) / (b.events - a.events) * 1e6
+            for a, b in zip([start, *tenth], tenth, strict=False)
+            if b.events > a.events  # tenths that one look saw together
         ],
     }
 

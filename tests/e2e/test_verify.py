@@ -73,5 +73,5 @@ def test_a_worker_that_died_again_and_again_published_what_its_inputs_give(
 
 def test_without_a_broker_one_line_says_so(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["verify", "--brokers", "127.0.0.1:1"]) == 1
-    assert capsys.readouterr().err.startswith("stream-agg: Kafka at 127.0.0.1:1 ")
+    assert capsys.readouterr().err.startswith("stream-agg: no Kafka broker answers at 127.0.0.1:1 ")
     assert run(["verify", "--brokers", "nowhere"]) == 2

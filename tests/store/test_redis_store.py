@@ -284,7 +284,11 @@ async def answer_with(reply: bytes) -> asyncio.Server:
             "replica",
         ),
         (b"-ERR max number of clients reached\r\n", UnavailableError, "max number of clients"),
-        (b"-NOPERM this user has no permissions to run the 'evalsha' command\r\n", ConfigError, "ACL"),
+        (
+            b"-NOPERM this user has no permissions to run the 'evalsha' command\r\n",
+            ConfigError,
+            "no right to call evalsha",
+        ),
         (b"-ERR unknown command\r\n", RefusedError, "unknown command"),
         (b"HTTP/1.1 400 Bad Request\r\n", StreamAggError, "Redis at 127.0.0.1"),
     ],

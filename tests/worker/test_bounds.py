@@ -122,12 +122,12 @@ def test_a_flood_of_sessions_ends_at_the_limit_and_closing_makes_room() -> None:
 
     for k in range(50):
         batch.spec(place(f"s{k}", orjson.dumps({**SPEC, "session": f"s{k}"})))
-    assert (len(sessions), batch.held, sum(batch.refused)) == (10, 10, 40)
+    assert (len(sessions), batch.opened, sum(batch.refused)) == (10, 10, 40)
     batch.spec(place("s3", orjson.dumps({**SPEC, "session": "s3", "gamma": 2.0})))  # one that is there may change
     assert not batch.refused[-1]
     batch.spec(place("s3", b""))
     batch.spec(place("new", orjson.dumps({**SPEC, "session": "new"})))
-    assert ("new" in sessions, batch.held, batch.refused[-1]) == (True, 10, False)
+    assert ("new" in sessions, batch.opened, batch.refused[-1]) == (True, 10, False)
     full = Batch({}, Encoder(settings), 1, Observer().facts(), opened=10)  # none of them at hand
     full.spec(place("one more", orjson.dumps({**SPEC, "session": "one more"})))
     assert "STREAM_AGG_MAX_SESSIONS" in full.fault
