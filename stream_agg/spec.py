@@ -55,8 +55,8 @@ class Schedule:
 
 @dataclass(frozen=True, slots=True)
 class Alphabet:
-    """The levels an expert may report, ascending, and the points half-way between them, infinity last: what is no number
-    cannot be compared with any of them, even where there is one level."""
+    """The levels an expert may report, ascending, and the points half-way between them, infinity last: what is no
+    number cannot be compared with them, even where there is one level."""
 
     levels: tuple[float, ...]
     midpoints: tuple[float, ...] = field(init=False, repr=False)

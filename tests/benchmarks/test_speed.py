@@ -66,15 +66,14 @@ class TestLatency:
 class TestScaleOfWorkers:
     pytestmark = real
 
-    def test_sessions_workers_and_a_backlog(self) -> None:
-        parts = run("scale.py", "sessions", "workers", "backlog")["parts"]
-        assert [row["sessions"] for row in parts["sessions"]] == [1, 20]
+    def test_workers_and_a_backlog(self) -> None:
+        parts = run("scale.py", "workers", "backlog")["parts"]
         assert [(row["partitions"], row["workers"]) for row in parts["workers"]] == [(1, 1), (2, 1), (2, 2)]
         assert [len(row["shares"]) for row in parts["workers"]] == [1, 1, 2]
         assert sum(parts["workers"][-1]["shares"]) == pytest.approx(1)
         backlog = parts["backlog"][0]
         assert len(backlog["rss_mb"]) == len(backlog["at_s"]) == 10
-        assert all(row["cpu_us"] > 0 for row in parts["sessions"] + parts["workers"])
+        assert all(row["cpu_us"] > 0 for row in parts["workers"])
 
 
 def test_scale_of_the_engine() -> None:
