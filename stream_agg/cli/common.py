@@ -33,8 +33,8 @@ class Progress(Protocol):
 
 def warm_up() -> None:
     """Load what solving needs; says so where it has to be compiled first. What is loaded stays, and what an event makes
-    goes without cycles: garbage is looked for seldom from then on, which saves a twentieth of the time of an event."""
-    say = partial(click.echo, "compiling the solver, once per installation: about half a minute ...", err=True)
+    goes without cycles: garbage is looked for seldom from then on."""
+    say = partial(click.echo, "compiling the solver, once per installation: about a minute ...", err=True)
     late = threading.Timer(8.0, say)  # loading what is compiled takes a second or two
     late.daemon = True
     late.start()

@@ -15,7 +15,7 @@ LITTLE = {
 
 def warm_up() -> None:
     """Load compiled code and slow imports, a second; where an installation starts for the first time, compile, which
-    takes half a minute and is kept in the package's `__pycache__` (or where NUMBA_CACHE_DIR says)."""
+    takes about a minute and is kept in the package's `__pycache__` (or where NUMBA_CACHE_DIR says)."""
     drift.warm_up()
     for schedule in ({"certified": 0.1}, {"every": 1}):
         session = Session(SessionSpec.from_dict({**LITTLE, "feedback": "state", "schedule": schedule}))
