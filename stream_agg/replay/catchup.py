@@ -9,7 +9,7 @@ from typing import Any
 
 from stream_agg.events import Regret, RuleRecord
 from stream_agg.replay.kept import Kept
-from stream_agg.replay.log import At, Record, partition_of
+from stream_agg.replay.log import At, Record
 from stream_agg.replay.order import DeadLetters, Life, Order
 from stream_agg.replay.published import Published, Stream, only_final
 from stream_agg.replay.rederive import Rederived
@@ -17,6 +17,7 @@ from stream_agg.replay.verify import Verification
 from stream_agg.session.engine import Session
 from stream_agg.store.backup import Partition
 from stream_agg.store.keys import NEXT
+from stream_agg.worker.kafka import partition_of
 from stream_agg.worker.wire import Place
 
 

@@ -8,16 +8,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Coroutine, Iterable, Mapping, Sequence
-from functools import lru_cache
 from types import TracebackType
 from typing import Any, NamedTuple, Protocol, Self, TypeVar
 
 from aiokafka import AIOKafkaConsumer, TopicPartition
 from aiokafka.errors import KafkaError
-from aiokafka.partitioner import murmur2
 
 from stream_agg.errors import UnavailableError
-from stream_agg.worker import kafka
+from stream_agg.worker import kafka, wire
 from stream_agg.worker.broker import count_partitions
 from stream_agg.worker.rights import Side
 from stream_agg.worker.settings import Settings
@@ -40,21 +38,9 @@ class At(NamedTuple):
         return f"{self.topic}[{self.partition}]"
 
 
-class Record(Protocol):
+class Record(wire.Record, Protocol):
     """What is used of a record as the client gives it."""
 
-    @property
-    def topic(self) -> str: ...
-    @property
-    def partition(self) -> int: ...
-    @property
-    def offset(self) -> int: ...
-    @property
-    def timestamp(self) -> int: ...
-    @property
-    def key(self) -> bytes | None: ...
-    @property
-    def value(self) -> bytes | None: ...
     @property
     def headers(self) -> Sequence[tuple[str, bytes]]: ...
 
@@ -64,12 +50,6 @@ class Span(NamedTuple):
 
     first: int
     end: int
-
-
-@lru_cache(maxsize=1 << 16)
-def partition_of(key: bytes, count: int) -> int:
-    """Where the producers of this package, and those of Java, send a key."""
-    return int((murmur2(key) & 0x7FFFFFFF) % count)
 
 
 class Log:

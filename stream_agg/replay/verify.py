@@ -13,10 +13,11 @@ from typing import Any, Self
 
 from stream_agg.replay.kept import Kept
 from stream_agg.replay.letters import MARK
-from stream_agg.replay.log import At, Log, Record, Span, partition_of
+from stream_agg.replay.log import At, Log, Record, Span
 from stream_agg.replay.order import DeadLetters, Inputs, Order
 from stream_agg.replay.published import AHEAD, DivergenceError, Published, Stream
 from stream_agg.replay.rederive import Rederived
+from stream_agg.worker.kafka import partition_of
 from stream_agg.worker.settings import Settings
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import ssl
 from collections.abc import Iterable
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, errors
 from aiokafka.abc import AbstractTokenProvider
 from aiokafka.admin import AIOKafkaAdminClient
 from aiokafka.conn import create_conn
+from aiokafka.partitioner import murmur2
 from aiokafka.protocol.metadata import MetadataRequest
 
 from stream_agg.errors import ConfigError, RefusedError, StreamAggError, UnavailableError
@@ -40,6 +42,12 @@ def consumer(settings: Settings, **more: Any) -> AIOKafkaConsumer:
 def producer(settings: Settings, **more: Any) -> AIOKafkaProducer:
     """A client that writes."""
     return AIOKafkaProducer(bootstrap_servers=settings.broker_list, **security(settings), **more)
+
+
+@lru_cache(maxsize=1 << 16)
+def partition_of(key: bytes, count: int) -> int:
+    """Where the producers of this package, and those of Java, send a key. Remembered: it is computed byte by byte."""
+    return int((murmur2(key) & 0x7FFFFFFF) % count)
 
 
 def security(settings: Settings) -> dict[str, Any]:

@@ -10,12 +10,10 @@ import logging
 from collections.abc import Awaitable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from functools import lru_cache
 from typing import Any, NamedTuple, Protocol
 
 from aiokafka import AIOKafkaProducer, TopicPartition
 from aiokafka.errors import IncompatibleBrokerVersion, KafkaError, MessageSizeTooLargeError, UnknownError
-from aiokafka.partitioner import DefaultPartitioner
 
 from stream_agg.errors import RefusedError, UnavailableError
 from stream_agg.worker import kafka
@@ -241,14 +239,8 @@ async def _sorted(producer: AIOKafkaProducer, rows: Sequence[Row]) -> dict[tuple
     found: dict[tuple[str, int], list[Row]] = {}
     for row in rows:
         if len(row.value) <= LARGEST:
-            found.setdefault((row.topic, _partition(row.key, sizes[row.topic])), []).append(row)
+            found.setdefault((row.topic, kafka.partition_of(row.key.encode(), sizes[row.topic])), []).append(row)
     return found
-
-
-@lru_cache(1 << 15)
-def _partition(key: str, partitions: int) -> int:
-    """Where Kafka's clients put a key. Remembered, because it is computed byte by byte."""
-    return int(DefaultPartitioner()(key.encode(), range(partitions), ()))
 
 
 def _packed(producer: AIOKafkaProducer, rows: Sequence[Row], alone: bool) -> Iterator[tuple[Any, Sequence[Row]]]:

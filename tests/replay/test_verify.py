@@ -13,13 +13,14 @@ import pytest
 from stream_agg.events import Forecast, State
 from stream_agg.replay.catchup import CatchUp
 from stream_agg.replay.kept import Kept
-from stream_agg.replay.log import At, Span, partition_of
+from stream_agg.replay.log import At, Span
 from stream_agg.replay.verify import Verdict, Verification
 from stream_agg.session.engine import Session
 from stream_agg.store.backup import Partition
 from stream_agg.store.keys import NEXT
 from stream_agg.watch.observer import Observer
 from stream_agg.worker.batch import Batch, read
+from stream_agg.worker.kafka import partition_of
 from stream_agg.worker.settings import Settings
 from stream_agg.worker.wire import Encoder, Place, Row
 
